@@ -1,7 +1,6 @@
 //! The connection, and how its loss is handled.
 
 use std::error::Error;
-use std::future::Future;
 use std::io;
 use std::time::Duration;
 

@@ -16,6 +16,6 @@ pub use queue::NatsQueue;
 /// If the name is taken.
 pub fn register(registry: &mut QueueRegistry) -> Result<(), RegistryError> {
     registry.register(QueueBackend::new("nats", "NATS JetStream: a stream and a durable pull consumer", |options| {
-        Ok(Box::new(NatsQueue::open(options)?))
+        Box::pin(async { Ok(Box::new(NatsQueue::open(options).await?) as _) })
     }))
 }

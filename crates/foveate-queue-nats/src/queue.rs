@@ -1,5 +1,3 @@
-use std::future::Future;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_nats::jetstream::consumer::pull::{self, Batch};
@@ -8,12 +6,12 @@ use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, AckKind};
 use async_nats::{HeaderMap, RequestError, RequestErrorKind, header};
+use async_trait::async_trait;
 use foveate_queue::{
-    Buried, DeadLetter, Delivery, Depth, Fate, Job, JobQueue, Message, QueueError, QueueOptions, Receipt, Sent,
+    Buried, DeadLetter, Delivery, Depth, Fate, Job, JobQueue, Judge, Message, QueueError, QueueOptions, Receipt, Sent,
     one_line,
 };
 use futures_util::{StreamExt, stream};
-use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use crate::connect::{ANSWER, Connection};
@@ -55,8 +53,6 @@ pub struct NatsQueue {
     consumer: PullConsumer,
     lease: Duration,
     max_receive: u32,
-    /// `None` only while it is dropped.
-    runtime: Option<Runtime>,
 }
 
 impl NatsQueue {
@@ -65,44 +61,28 @@ impl NatsQueue {
     /// # Errors
     /// [`QueueError::Options`], [`QueueError::Unreachable`] if no server answers, and [`QueueError::Refused`] if the
     /// server refuses the login, has no such stream, or has one that would lose messages.
-    pub fn open(options: &QueueOptions) -> Result<Self, QueueError> {
+    pub async fn open(options: &QueueOptions) -> Result<Self, QueueError> {
         let options = NatsOptions::read(options, &|name| std::env::var(name).ok())?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("nats")
-            .enable_all()
-            .build()
-            .map_err(|error| QueueError::Start(Arc::new(error)))?;
-        let opening = async {
-            let connection = Connection::open(&options).await?;
-            let found = connection.answered(set_up(&connection, &options)).await??;
-            Ok((connection, found))
-        };
-        let (connection, FoundStreams { jobs, dead, consumer }) = runtime.block_on(opening)?;
+        let connection = Connection::open(&options).await?;
+        let FoundStreams { jobs, dead, consumer } = connection.answered(set_up(&connection, &options)).await??;
         let lease = consumer.cached_info().config.ack_wait;
-        Ok(Self { connection, jobs, dead, consumer, lease, max_receive: options.max_receive, runtime: Some(runtime) })
-    }
-
-    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
-        let runtime = self.runtime.as_ref().expect("it is taken by drop alone");
-        runtime.block_on(work)
+        Ok(Self { connection, jobs, dead, consumer, lease, max_receive: options.max_receive })
     }
 
     /// Makes a request for every item, several at once.
-    fn each<'a, T, R, F>(&'a self, items: &'a [T], ask: impl Fn(&'a T) -> F) -> Vec<Result<R, QueueError>>
+    async fn each<'a, T, R, F>(&'a self, items: &'a [T], ask: impl Fn(&'a T) -> F) -> Vec<Result<R, QueueError>>
     where
         F: Future<Output = Result<R, QueueError>>,
     {
-        self.block_on(async {
-            if let Err(error) = self.connection.ready().await {
-                return items.iter().map(|_| Err(error.clone())).collect();
-            }
-            let asked = items.iter().map(|item| {
-                let asked = ask(item);
-                async { self.connection.answered(asked).await? }
-            });
-            stream::iter(asked).buffered(AT_ONCE).collect().await
-        })
+        if let Err(error) = self.connection.ready().await {
+            return items.iter().map(|_| Err(error.clone())).collect();
+        }
+        let mut asked = Vec::new();
+        for item in items {
+            let asking = ask(item);
+            asked.push(async { self.connection.answered(asking).await? });
+        }
+        stream::iter(asked).buffered(AT_ONCE).collect().await
     }
 
     /// Stores a message durably, unless one with its id was stored within the duplicate window.
@@ -151,13 +131,6 @@ impl NatsQueue {
         self.publish(&self.jobs, headers, body).await.map(drop)
     }
 
-    async fn replace(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
-        self.connection.ready().await?;
-        let put_back = self.put_back(&delivery.id, &delivery.key, notes(delivery, delay), &delivery.body);
-        self.connection.answered(put_back).await??;
-        self.connection.answered(self.tell(&delivery.receipt, AckKind::Ack)).await?
-    }
-
     /// Headers of a publication that only this stream may take.
     fn headers_for(&self, to: &StreamTarget) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -181,23 +154,6 @@ impl NatsQueue {
             }
             _ => self.connection.failed(error),
         }
-    }
-
-    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-        self.connection.ready().await?;
-        let mut received = self.fetch(max).await?;
-        if received.is_empty() && !wait.is_zero() {
-            // Only one: a larger request would stay open after this call, and take messages that no caller receives.
-            let waiting = self.consumer.batch().max_messages(1).expires(wait).messages();
-            received = match self.connection.answered(waiting).await? {
-                Ok(batch) => self.collect(batch, wait + ANSWER).await?,
-                Err(error) => return Err(self.connection.failed(error)),
-            };
-            if !received.is_empty() && max > 1 {
-                received.extend(self.fetch(max - 1).await.unwrap_or_default());
-            }
-        }
-        Ok(received)
     }
 
     /// The messages that are available at once.
@@ -249,13 +205,6 @@ impl NatsQueue {
         None
     }
 
-    async fn bury(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
-        self.connection.ready().await?;
-        let (headers, body) = self.letter(delivery, why);
-        self.connection.answered(self.publish(&self.dead, headers, body)).await??;
-        self.connection.answered(self.tell(&delivery.receipt, AckKind::Ack)).await?
-    }
-
     /// A dead letter's headers and body. A body that leaves no room for headers is truncated; otherwise the message
     /// would come back forever.
     fn letter<'a>(&self, delivery: &'a Delivery, why: &DeadLetter) -> (HeaderMap, &'a [u8]) {
@@ -269,33 +218,6 @@ impl NatsQueue {
         let headers = with_reason(headers, delivery, why, largest);
         let room = largest.saturating_sub(size(&headers));
         (headers, &body[..room.min(body.len())])
-    }
-
-    async fn go_through(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
-        self.connection.ready().await?;
-        let told = self.connection.answered(self.dead.stream.get_info()).await?;
-        // A letter that is put back and dies again comes after this one.
-        let last = told.map_err(|error| self.connection.failed(error))?.state.last_sequence;
-        let reading = self.connection.answered(self.dead.stream.create_consumer(reader())).await?;
-        let reader = reading.map_err(|error| self.connection.failed(error))?;
-        loop {
-            let letters = self.read(&reader).await?;
-            if letters.is_empty() {
-                return Ok(());
-            }
-            for StoredLetter { sequence, key, letter } in letters {
-                let fate = if sequence > last { Fate::End } else { judge(&letter) };
-                if fate == Fate::PutBack {
-                    let putting = self.put_back(&letter.id, &key, HeaderMap::new(), &letter.body);
-                    self.connection.answered(putting).await??;
-                }
-                match fate {
-                    Fate::Keep => {}
-                    Fate::PutBack | Fate::Remove => self.remove_dead(sequence).await?,
-                    Fate::End => return Ok(()),
-                }
-            }
-        }
     }
 
     /// The next dead letters; none at the end.
@@ -317,18 +239,6 @@ impl NatsQueue {
     async fn remove_dead(&self, sequence: u64) -> Result<(), QueueError> {
         let removed = self.connection.answered(self.dead.stream.delete_message(sequence)).await?;
         removed.map(drop).map_err(|error| self.connection.failed(error))
-    }
-
-    async fn count(&self) -> Result<Depth, QueueError> {
-        self.connection.ready().await?;
-        let name = &self.consumer.cached_info().name;
-        let (jobs, dead) = self
-            .connection
-            .answered(async { (self.jobs.stream.consumer_info(name).await, self.dead.stream.get_info().await) })
-            .await?;
-        let jobs = jobs.map_err(|error| self.connection.failed(error))?;
-        let dead = dead.map_err(|error| self.connection.failed(error))?;
-        Ok(Depth { waiting: jobs.num_pending, leased: jobs.num_ack_pending as u64, dead: dead.state.messages })
     }
 }
 
@@ -420,6 +330,7 @@ fn delivery(message: &jetstream::Message) -> Option<Delivery> {
     })
 }
 
+#[async_trait]
 impl JobQueue for NatsQueue {
     fn name(&self) -> &str {
         &self.connection.queue
@@ -433,55 +344,99 @@ impl JobQueue for NatsQueue {
         self.max_receive
     }
 
-    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
-        self.each(messages, |message| self.send_one(message))
+    async fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
+        self.each(messages, |message| self.send_one(message)).await
     }
 
-    fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-        if max == 0 { Ok(Vec::new()) } else { self.block_on(self.pull(max, wait)) }
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        self.connection.ready().await?;
+        let mut received = self.fetch(max).await?;
+        if received.is_empty() && !wait.is_zero() {
+            // Only one: a larger request would stay open after this call, and take messages that no caller receives.
+            let waiting = self.consumer.batch().max_messages(1).expires(wait).messages();
+            received = match self.connection.answered(waiting).await? {
+                Ok(batch) => self.collect(batch, wait + ANSWER).await?,
+                Err(error) => return Err(self.connection.failed(error)),
+            };
+            if !received.is_empty() && max > 1 {
+                received.extend(self.fetch(max - 1).await.unwrap_or_default());
+            }
+        }
+        Ok(received)
     }
 
-    fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        self.each(receipts, |receipt| self.tell(receipt, AckKind::Ack))
+    async fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.each(receipts, |receipt| self.tell(receipt, AckKind::Ack)).await
     }
 
-    fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        self.each(receipts, |receipt| self.tell(receipt, AckKind::Progress))
+    async fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.each(receipts, |receipt| self.tell(receipt, AckKind::Progress)).await
     }
 
-    fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+    async fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
         let delay = (!delay.is_zero()).then_some(delay);
-        self.each(receipts, |receipt| self.tell(receipt, AckKind::Nak(delay)))
+        self.each(receipts, |receipt| self.tell(receipt, AckKind::Nak(delay))).await
     }
 
-    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
-        self.block_on(self.replace(delivery, delay))
+    async fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+        self.connection.ready().await?;
+        let put_back = self.put_back(&delivery.id, &delivery.key, notes(delivery, delay), &delivery.body);
+        self.connection.answered(put_back).await??;
+        self.connection.answered(self.tell(&delivery.receipt, AckKind::Ack)).await?
     }
 
-    fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
-        self.block_on(self.bury(delivery, why))
+    async fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+        self.connection.ready().await?;
+        let (headers, body) = self.letter(delivery, why);
+        self.connection.answered(self.publish(&self.dead, headers, body)).await??;
+        self.connection.answered(self.tell(&delivery.receipt, AckKind::Ack)).await?
     }
 
-    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
-        self.block_on(self.go_through(judge))
+    async fn review(&self, judge: &mut Judge<'_>) -> Result<(), QueueError> {
+        self.connection.ready().await?;
+        let told = self.connection.answered(self.dead.stream.get_info()).await?;
+        // A letter that is put back and dies again comes after this one.
+        let last = told.map_err(|error| self.connection.failed(error))?.state.last_sequence;
+        let reading = self.connection.answered(self.dead.stream.create_consumer(reader())).await?;
+        let reader = reading.map_err(|error| self.connection.failed(error))?;
+        loop {
+            let letters = self.read(&reader).await?;
+            if letters.is_empty() {
+                return Ok(());
+            }
+            for StoredLetter { sequence, key, letter } in letters {
+                let fate = if sequence > last { Fate::End } else { judge(&letter) };
+                if fate == Fate::PutBack {
+                    let putting = self.put_back(&letter.id, &key, HeaderMap::new(), &letter.body);
+                    self.connection.answered(putting).await??;
+                }
+                match fate {
+                    Fate::Keep => {}
+                    Fate::PutBack | Fate::Remove => self.remove_dead(sequence).await?,
+                    Fate::End => return Ok(()),
+                }
+            }
+        }
     }
 
-    fn depth(&self) -> Result<Depth, QueueError> {
-        self.block_on(self.count())
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        self.connection.ready().await?;
+        let name = &self.consumer.cached_info().name;
+        let (jobs, dead) = self
+            .connection
+            .answered(async { (self.jobs.stream.consumer_info(name).await, self.dead.stream.get_info().await) })
+            .await?;
+        let jobs = jobs.map_err(|error| self.connection.failed(error))?;
+        let dead = dead.map_err(|error| self.connection.failed(error))?;
+        Ok(Depth { waiting: jobs.num_pending, leased: jobs.num_ack_pending as u64, dead: dead.state.messages })
     }
 }
 
 impl std::fmt::Debug for NatsQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NatsQueue").field("stream", &self.connection.queue).finish_non_exhaustive()
-    }
-}
-
-impl Drop for NatsQueue {
-    fn drop(&mut self) {
-        // No request is under way. Waiting for the runtime would panic within another runtime.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }

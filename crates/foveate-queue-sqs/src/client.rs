@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt::Debug;
-use std::future::Future;
 use std::io;
 use std::time::Duration;
 

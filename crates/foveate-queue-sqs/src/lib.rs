@@ -17,6 +17,6 @@ pub use queue::SqsQueue;
 /// If the name is taken.
 pub fn register(registry: &mut QueueRegistry) -> Result<(), RegistryError> {
     registry.register(QueueBackend::new("sqs", "Amazon SQS, or what speaks its protocol", |options| {
-        Ok(Box::new(SqsQueue::open(options)?))
+        Box::pin(async { Ok(Box::new(SqsQueue::open(options).await?) as _) })
     }))
 }

@@ -1,17 +1,15 @@
 use std::collections::{BTreeMap, HashSet};
-use std::future::Future;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use async_trait::async_trait;
 use aws_sdk_sqs::types::{
     BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
     Message as SdkMessage, MessageSystemAttributeName, QueueAttributeName, SendMessageBatchRequestEntry,
 };
 use foveate_queue::{
-    Buried, DeadLetter, Delivery, Depth, Fate, Job, JobQueue, Message, QueueError, QueueOptions, Receipt, Sent,
+    Buried, DeadLetter, Delivery, Depth, Fate, Job, JobQueue, Judge, Message, QueueError, QueueOptions, Receipt, Sent,
 };
 use futures_util::{StreamExt, stream};
-use tokio::runtime::Runtime;
 
 use crate::client::SqsService;
 use crate::message::{
@@ -41,8 +39,6 @@ pub struct SqsQueue {
     dead: QueueTarget,
     lease: Duration,
     max_receive: u32,
-    /// `None` only while it is dropped.
-    runtime: Option<Runtime>,
 }
 
 impl SqsQueue {
@@ -51,50 +47,11 @@ impl SqsQueue {
     /// # Errors
     /// [`QueueError::Options`], [`QueueError::Unreachable`] if the service does not answer, and [`QueueError::Refused`]
     /// if it refuses the credentials, has no such queue, or moves messages away too soon.
-    pub fn open(options: &QueueOptions) -> Result<Self, QueueError> {
+    pub async fn open(options: &QueueOptions) -> Result<Self, QueueError> {
         let options = SqsOptions::read(options)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("sqs")
-            .enable_all()
-            .build()
-            .map_err(|error| QueueError::Start(Arc::new(error)))?;
-        let opening = async {
-            let service = SqsService::open(&options).await?;
-            let found = set_up(&service, &options).await?;
-            Ok((service, found))
-        };
-        let (service, FoundQueues { jobs, dead, lease }) = runtime.block_on(opening)?;
-        Ok(Self { service, jobs, dead, lease, max_receive: options.max_receive, runtime: Some(runtime) })
-    }
-
-    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
-        let runtime = self.runtime.as_ref().expect("it is taken by drop alone");
-        runtime.block_on(work)
-    }
-
-    async fn send_all(&self, messages: &[Message]) -> Vec<Result<(), QueueError>> {
-        let mut results = vec![Ok(()); messages.len()];
-        let mut sizes = vec![0; messages.len()];
-        for (at, message) in messages.iter().enumerate() {
-            match self.check(message) {
-                Ok(bytes) => sizes[at] = bytes,
-                Err(error) => results[at] = Err(error),
-            }
-        }
-        let fit = (0..messages.len()).filter(|&at| results[at].is_ok());
-        let batches = packed(fit, &sizes);
-        let sent = batches.iter().map(|batch| async move {
-            let entries = batch.iter().map(|&at| &messages[at]);
-            (batch, self.send_batch(entries).await)
-        });
-        let sent: Vec<_> = stream::iter(sent).buffer_unordered(AT_ONCE).collect().await;
-        for (batch, outcome) in sent {
-            for (&at, result) in batch.iter().zip(self.results(batch.len(), "sending", outcome)) {
-                results[at] = result;
-            }
-        }
-        results
+        let service = SqsService::open(&options).await?;
+        let FoundQueues { jobs, dead, lease } = set_up(&service, &options).await?;
+        Ok(Self { service, jobs, dead, lease, max_receive: options.max_receive })
     }
 
     /// The message's size, if SQS takes the message.
@@ -155,7 +112,7 @@ impl SqsQueue {
     }
 
     /// Makes a request for every ten `receipts`: `ask` takes their handles and returns the failed ones.
-    fn each_ten<'a, F>(
+    async fn each_ten<'a, F>(
         &'a self,
         doing: &'static str,
         receipts: &'a [Receipt],
@@ -164,22 +121,23 @@ impl SqsQueue {
     where
         F: Future<Output = Result<Vec<BatchResultErrorEntry>, QueueError>>,
     {
-        let asked = receipts.chunks(BATCH).map(|chunk| {
+        let mut asked = Vec::new();
+        for chunk in receipts.chunks(BATCH) {
             let numbered = chunk.iter().enumerate();
             let handles: Vec<_> =
                 numbered.filter_map(|(at, receipt)| Some((at.to_string(), parts(receipt)?.1))).collect();
-            let asked = (!handles.is_empty()).then(|| ask(handles));
-            async move {
-                let outcome = match asked {
-                    Some(asked) => asked.await,
+            let asking = (!handles.is_empty()).then(|| ask(handles));
+            asked.push(async move {
+                let outcome = match asking {
+                    Some(asking) => asking.await,
                     None => Ok(Vec::new()),
                 };
                 let results = self.results(chunk.len(), doing, outcome);
                 let known = chunk.iter().map(|receipt| parts(receipt).ok_or(QueueError::LeaseLost));
                 known.zip(results).map(|(known, result)| known.and(result)).collect::<Vec<_>>()
-            }
-        });
-        self.block_on(stream::iter(asked).buffered(AT_ONCE).concat())
+            });
+        }
+        stream::iter(asked).buffered(AT_ONCE).concat().await
     }
 
     async fn delete(
@@ -211,19 +169,6 @@ impl SqsQueue {
         let changing = self.service.client.change_message_visibility_batch().queue_url(&of.url);
         let changing = changing.set_entries(Some(entries)).send();
         Ok(self.service.answered("changing the lease", Duration::ZERO, changing).await?.failed)
-    }
-
-    async fn receive_all(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-        let mut received = self.first(max.min(BATCH), wait).await?;
-        // After a full answer there may be more messages.
-        if received.len() == BATCH && max > BATCH {
-            let sizes =
-                std::iter::successors(Some(max - BATCH), |left| left.checked_sub(BATCH)).filter(|&left| left > 0);
-            let more = sizes.map(|left| self.ask_jobs(left.min(BATCH), Duration::ZERO));
-            let more: Vec<_> = stream::iter(more).buffer_unordered(AT_ONCE).collect().await;
-            received.extend(more.into_iter().flat_map(Result::unwrap_or_default));
-        }
-        Ok(received)
     }
 
     /// Polls until messages come or the time is over.
@@ -320,53 +265,9 @@ impl SqsQueue {
         self.service.answered("putting back", Duration::ZERO, sending.send()).await.map(drop)
     }
 
-    async fn replace(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
-        let (_, handle) = parts(&delivery.receipt).ok_or(QueueError::LeaseLost)?;
-        let message = Message { id: delivery.id.clone(), body: delivery.body.clone() };
-        let delay = (!delay.is_zero()).then(|| seconds(delay.min(LONGEST_DELAY)));
-        let (notes, delay) = match delay.filter(|_| self.jobs.is_fifo()) {
-            Some(delay) => ([notes(delivery), vec![(DELAY, delay.to_string())]].concat(), None),
-            None => (notes(delivery), delay),
-        };
-        self.put_back(&message, &delivery.key, notes, delay).await?;
-        let deleted = self.delete(&self.jobs, vec![("0".to_owned(), handle)]).await;
-        self.results(1, "removing a copied message", deleted).remove(0)
-    }
-
-    async fn bury(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
-        let (message_id, handle) = parts(&delivery.receipt).ok_or(QueueError::LeaseLost)?;
-        let body = text(&delivery.body).map_err(|reason| self.service.refused(reason))?;
-        let attributes = to_sdk(&dead_attributes(delivery, why, self.dead.largest));
-        let mut sending = self.service.client.send_message().queue_url(&self.dead.url).message_body(body);
-        sending = sending.set_message_attributes(Some(attributes.map_err(|error| self.malformed(&error))?));
-        if self.dead.is_fifo() {
-            // Not the id: a message that is sent again and fails again is another dead letter.
-            sending = sending.message_deduplication_id(message_id).message_group_id(message_id);
-        }
-        let doing = format!("sending to {}", self.dead.name);
-        self.service.answered(&doing, Duration::ZERO, sending.send()).await?;
-        let deleted = self.delete(&self.jobs, vec![("0".to_owned(), handle)]).await;
-        self.results(1, "removing a dead letter", deleted).remove(0)
-    }
-
-    async fn go_through(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
-        let mut kept = BTreeMap::new();
-        let reviewed = self.judge_all(judge, &mut kept).await;
-        let handles: Vec<_> = kept.values().enumerate().map(|(at, handle)| (at.to_string(), handle.as_str())).collect();
-        for ten in handles.chunks(BATCH) {
-            // They also come into view by themselves.
-            let _ = self.hide(&self.dead, ten.to_vec(), Duration::ZERO).await;
-        }
-        reviewed
-    }
-
     /// Judges dead letters until no other one comes. Those that stay, and with `kept` their handles, are hidden until
     /// the end: otherwise they would come again and again.
-    async fn judge_all(
-        &self,
-        judge: &mut dyn FnMut(&Buried) -> Fate,
-        kept: &mut BTreeMap<String, String>,
-    ) -> Result<(), QueueError> {
+    async fn judge_all(&self, judge: &mut Judge<'_>, kept: &mut BTreeMap<String, String>) -> Result<(), QueueError> {
         let mut put_back = HashSet::new();
         loop {
             let letters = self.ask(&self.dead, BATCH, Duration::from_secs(1), REVIEW).await?;
@@ -405,12 +306,6 @@ impl SqsQueue {
         let Delivery { id, key, body, sent, .. } = self.delivery(message)?;
         let letter = Buried { id, body, why: DeadLetter { stage, reason }, since: sent, is_whole: true };
         Ok(DeliveredLetter { key, handle, letter })
-    }
-
-    async fn count(&self) -> Result<Depth, QueueError> {
-        let [waiting, delayed, leased] = self.counts(&self.jobs).await?;
-        let [dead, dead_delayed, dead_leased] = self.counts(&self.dead).await?;
-        Ok(Depth { waiting: waiting + delayed, leased, dead: dead + dead_delayed + dead_leased })
     }
 
     /// The visible, delayed and leased messages.
@@ -474,6 +369,7 @@ fn seconds(time: Duration) -> i32 {
     i32::try_from(seconds).unwrap_or(i32::MAX)
 }
 
+#[async_trait]
 impl JobQueue for SqsQueue {
     fn name(&self) -> &str {
         &self.jobs.name
@@ -487,57 +383,109 @@ impl JobQueue for SqsQueue {
         self.max_receive
     }
 
-    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
-        // SQS does not say which messages it drops as duplicates.
-        let results = self.block_on(self.send_all(messages)).into_iter();
-        results.map(|result| result.map(|()| Sent::Stored)).collect()
+    async fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
+        let mut results = vec![Ok(Sent::Stored); messages.len()];
+        let mut sizes = vec![0; messages.len()];
+        for (at, message) in messages.iter().enumerate() {
+            match self.check(message) {
+                Ok(bytes) => sizes[at] = bytes,
+                Err(error) => results[at] = Err(error),
+            }
+        }
+        let fit = (0..messages.len()).filter(|&at| results[at].is_ok());
+        let batches = packed(fit, &sizes);
+        let mut sending = Vec::new();
+        for batch in &batches {
+            sending.push(self.send_batch(batch.iter().map(|&at| &messages[at])));
+        }
+        let outcomes: Vec<_> = stream::iter(sending).buffered(AT_ONCE).collect().await;
+        for (batch, outcome) in batches.iter().zip(outcomes) {
+            // SQS does not say which messages it drops as duplicates.
+            for (&at, result) in batch.iter().zip(self.results(batch.len(), "sending", outcome)) {
+                results[at] = result.map(|()| Sent::Stored);
+            }
+        }
+        results
     }
 
-    fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-        if max == 0 { Ok(Vec::new()) } else { self.block_on(self.receive_all(max, wait)) }
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let mut received = self.first(max.min(BATCH), wait).await?;
+        // After a full answer there may be more messages.
+        if received.len() == BATCH && max > BATCH {
+            let sizes =
+                std::iter::successors(Some(max - BATCH), |left| left.checked_sub(BATCH)).filter(|&left| left > 0);
+            let more = sizes.map(|left| self.ask_jobs(left.min(BATCH), Duration::ZERO));
+            let more: Vec<_> = stream::iter(more).buffer_unordered(AT_ONCE).collect().await;
+            received.extend(more.into_iter().flat_map(Result::unwrap_or_default));
+        }
+        Ok(received)
     }
 
-    fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        self.each_ten("acknowledging", receipts, |handles| self.delete(&self.jobs, handles))
+    async fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.each_ten("acknowledging", receipts, |handles| self.delete(&self.jobs, handles)).await
     }
 
-    fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        self.each_ten("extending the lease", receipts, |handles| self.hide(&self.jobs, handles, self.lease))
+    async fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.each_ten("extending the lease", receipts, |handles| self.hide(&self.jobs, handles, self.lease)).await
     }
 
-    fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
-        self.each_ten("releasing", receipts, |handles| self.hide(&self.jobs, handles, delay))
+    async fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+        self.each_ten("releasing", receipts, |handles| self.hide(&self.jobs, handles, delay)).await
     }
 
-    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
-        self.block_on(self.replace(delivery, delay))
+    async fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+        let (_, handle) = parts(&delivery.receipt).ok_or(QueueError::LeaseLost)?;
+        let message = Message { id: delivery.id.clone(), body: delivery.body.clone() };
+        let delay = (!delay.is_zero()).then(|| seconds(delay.min(LONGEST_DELAY)));
+        let (notes, delay) = match delay.filter(|_| self.jobs.is_fifo()) {
+            Some(delay) => ([notes(delivery), vec![(DELAY, delay.to_string())]].concat(), None),
+            None => (notes(delivery), delay),
+        };
+        self.put_back(&message, &delivery.key, notes, delay).await?;
+        let deleted = self.delete(&self.jobs, vec![("0".to_owned(), handle)]).await;
+        self.results(1, "removing a copied message", deleted).remove(0)
     }
 
-    fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
-        self.block_on(self.bury(delivery, why))
+    async fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+        let (message_id, handle) = parts(&delivery.receipt).ok_or(QueueError::LeaseLost)?;
+        let body = text(&delivery.body).map_err(|reason| self.service.refused(reason))?;
+        let attributes = to_sdk(&dead_attributes(delivery, why, self.dead.largest));
+        let mut sending = self.service.client.send_message().queue_url(&self.dead.url).message_body(body);
+        sending = sending.set_message_attributes(Some(attributes.map_err(|error| self.malformed(&error))?));
+        if self.dead.is_fifo() {
+            // Not the id: a message that is sent again and fails again is another dead letter.
+            sending = sending.message_deduplication_id(message_id).message_group_id(message_id);
+        }
+        let doing = format!("sending to {}", self.dead.name);
+        self.service.answered(&doing, Duration::ZERO, sending.send()).await?;
+        let deleted = self.delete(&self.jobs, vec![("0".to_owned(), handle)]).await;
+        self.results(1, "removing a dead letter", deleted).remove(0)
     }
 
-    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
-        self.block_on(self.go_through(judge))
+    async fn review(&self, judge: &mut Judge<'_>) -> Result<(), QueueError> {
+        let mut kept = BTreeMap::new();
+        let reviewed = self.judge_all(judge, &mut kept).await;
+        let handles: Vec<_> = kept.values().enumerate().map(|(at, handle)| (at.to_string(), handle.as_str())).collect();
+        for ten in handles.chunks(BATCH) {
+            // They also come into view by themselves.
+            let _ = self.hide(&self.dead, ten.to_vec(), Duration::ZERO).await;
+        }
+        reviewed
     }
 
-    fn depth(&self) -> Result<Depth, QueueError> {
-        self.block_on(self.count())
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        let [waiting, delayed, leased] = self.counts(&self.jobs).await?;
+        let [dead, dead_delayed, dead_leased] = self.counts(&self.dead).await?;
+        Ok(Depth { waiting: waiting + delayed, leased, dead: dead + dead_delayed + dead_leased })
     }
 }
 
 impl std::fmt::Debug for SqsQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SqsQueue").field("queue", &self.jobs.name).finish_non_exhaustive()
-    }
-}
-
-impl Drop for SqsQueue {
-    fn drop(&mut self) {
-        // No request is under way. Waiting for the runtime would panic within another runtime.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

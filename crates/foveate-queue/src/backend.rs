@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::time::Duration;
 
 use foveate_core::{Health, Registry, known_settings, named_backend};
@@ -63,7 +64,10 @@ impl QueueOptions {
     }
 }
 
-type Open = dyn Fn(&QueueOptions) -> Result<Box<dyn JobQueue>, QueueError> + Send + Sync;
+/// A connection in the making. See [`QueueBackend::open`].
+pub type OpenFuture<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn JobQueue>, QueueError>> + Send + 'a>>;
+
+type Open = dyn Fn(&QueueOptions) -> OpenFuture<'_> + Send + Sync;
 
 /// A named kind of broker.
 pub struct QueueBackend {
@@ -77,18 +81,18 @@ impl QueueBackend {
     /// A backend called `name`, which is the scheme of its addresses too; `open` connects to one queue.
     pub fn new<F>(name: &'static str, about: &'static str, open: F) -> Self
     where
-        F: Fn(&QueueOptions) -> Result<Box<dyn JobQueue>, QueueError> + Send + Sync + 'static,
+        F: Fn(&QueueOptions) -> OpenFuture<'_> + Send + Sync + 'static,
     {
         Self { name, about, health: Health::all_rust, open: Box::new(open) }
     }
 
-    /// Connects to a queue.
+    /// Connects to a queue, on the runtime that awaits it. The queue works while this runtime lasts.
     ///
     /// # Errors
     /// If the broker does not answer, the queue does not exist (and is not to be created), or the options contradict
     /// each other.
-    pub fn open(&self, options: &QueueOptions) -> Result<Box<dyn JobQueue>, QueueError> {
-        (self.open)(options)
+    pub async fn open(&self, options: &QueueOptions) -> Result<Box<dyn JobQueue>, QueueError> {
+        (self.open)(options).await
     }
 }
 

@@ -38,3 +38,6 @@ pub enum Fate {
     /// It stays, and so do all that were not shown yet.
     End,
 }
+
+/// Decides the fate of each dead letter.
+pub type Judge<'a> = dyn FnMut(&Buried) -> Fate + Send + 'a;

@@ -54,9 +54,6 @@ pub enum QueueError {
     /// The options contradict each other or the queue.
     #[error("{0}")]
     Options(String),
-    /// The system refuses a thread or a socket for the client library.
-    #[error("cannot start the queue's client: {0}")]
-    Start(#[source] Arc<std::io::Error>),
 }
 
 impl QueueError {

@@ -11,19 +11,22 @@ mod text;
 
 use std::time::{Duration, SystemTime};
 
-pub use backend::{QueueBackend, QueueOptions, QueueRegistry};
-pub use buried::{Buried, DeadLetter, Fate};
+use async_trait::async_trait;
+
+pub use backend::{OpenFuture, QueueBackend, QueueOptions, QueueRegistry};
+pub use buried::{Buried, DeadLetter, Fate, Judge};
 pub use error::{Cause, QueueError};
 pub use job::{Callback, ImageRef, Job, JobError, JobInput};
 pub use memory::MemoryQueue;
 pub use text::one_line;
 
 /// A broker's queue of jobs. Delivery is at least once: a message is leased to its receiver, and comes back when the
-/// lease ends without an acknowledgement. Every method blocks, and several threads may call it at once. Within an async
-/// runtime, call it where blocking is allowed.
+/// lease ends without an acknowledgement. Several tasks may call it at once, on the tokio runtime where the queue was
+/// opened. It needs the runtime's clock and its network.
 ///
 /// Methods on several messages return one result for each, in the given order. They take any number of messages and use
 /// as few requests as the broker allows.
+#[async_trait]
 pub trait JobQueue: Send + Sync {
     /// The name in logs and metrics, without credentials.
     fn name(&self) -> &str;
@@ -37,22 +40,22 @@ pub trait JobQueue: Send + Sync {
 
     /// Sends messages. Returns once the broker has stored them durably. A broker that deduplicates by id drops a second
     /// message with the same id for a while.
-    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>>;
+    async fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>>;
 
     /// Receives up to `max` messages. Waits for about `wait` for the first one, and returns none if none came.
     ///
     /// # Errors
     /// [`QueueError`] if the broker fails. The next call re-establishes a lost connection.
-    fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError>;
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError>;
 
     /// Removes messages. [`QueueError::LeaseLost`] if the lease had ended and the broker reports it.
-    fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>>;
+    async fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>>;
 
     /// Extends leases: each ends [`Self::lease`] from now.
-    fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>>;
+    async fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>>;
 
     /// Releases messages: the broker delivers them again after `delay`.
-    fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>>;
+    async fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>>;
 
     /// Replaces a message by a copy of the same id, whose deliveries count on from this delivery's
     /// [`received`](Delivery::received): a caller that does not count this delivery renews with one less. The copy has
@@ -61,7 +64,7 @@ pub trait JobQueue: Send + Sync {
     ///
     /// # Errors
     /// [`QueueError`] if the broker fails. The message then comes back when its lease ends, perhaps beside its copy.
-    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError>;
+    async fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError>;
 
     /// Moves a message to the dead letters, with its id, stage and reason. The dead letter is durable before the
     /// message is removed. Fields that do not fit beside the body are left out; a body that leaves no room for them is
@@ -69,20 +72,20 @@ pub trait JobQueue: Send + Sync {
     ///
     /// # Errors
     /// [`QueueError`] if the broker fails. The message then comes back when its lease ends.
-    fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError>;
+    async fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError>;
 
     /// Shows `judge` each dead letter that is there, oldest first if the broker keeps an order, and does what it says.
     /// Dead letters that come meanwhile may be shown or not. `judge` must not use the queue.
     ///
     /// # Errors
     /// [`QueueError`] if the broker fails; dead letters whose fate was decided may be there still.
-    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError>;
+    async fn review(&self, judge: &mut Judge<'_>) -> Result<(), QueueError>;
 
     /// Counts the messages. Brokers may answer approximately.
     ///
     /// # Errors
     /// [`QueueError`] if the broker fails.
-    fn depth(&self) -> Result<Depth, QueueError>;
+    async fn depth(&self) -> Result<Depth, QueueError>;
 }
 
 /// A message to be sent.

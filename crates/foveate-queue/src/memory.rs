@@ -1,8 +1,13 @@
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::{Buried, DeadLetter, Delivery, Depth, Fate, JobQueue, Message, QueueError, Receipt, Sent};
+use async_trait::async_trait;
+use foveate_core::lock;
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
+
+use crate::{Buried, DeadLetter, Delivery, Depth, Fate, JobQueue, Judge, Message, QueueError, Receipt, Sent};
 
 /// A queue within one process, for programs that embed a worker and for tests. It has leases by the clock, delivery
 /// counts, delays and dead letters like a broker, but nothing outlives the process. A clone is the same queue.
@@ -20,7 +25,7 @@ pub struct MemoryQueue {
 struct SharedQueue {
     state: Mutex<MemoryQueueState>,
     /// Notified when another message may be received.
-    changed: Condvar,
+    changed: Notify,
 }
 
 /// A message's next delivery time (when its lease ends, if leased), and a number that makes the place unique.
@@ -80,7 +85,7 @@ impl MemoryQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, MemoryQueueState> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.state)
     }
 
     fn send_one(&self, state: &mut MemoryQueueState, message: &Message) -> Result<Sent, QueueError> {
@@ -107,7 +112,7 @@ impl MemoryQueue {
         let results =
             receipts.iter().map(|receipt| state.take(receipt, now).map(|held| deal(&mut state, held))).collect();
         drop(state);
-        self.shared.changed.notify_all();
+        self.shared.changed.notify_waiters();
         results
     }
 }
@@ -170,6 +175,7 @@ fn later(now: Instant, after: Duration) -> Instant {
     now + after.min(Duration::from_secs(100 * 365 * 24 * 3600))
 }
 
+#[async_trait]
 impl JobQueue for MemoryQueue {
     fn name(&self) -> &str {
         &self.name
@@ -183,62 +189,66 @@ impl JobQueue for MemoryQueue {
         self.max_receive
     }
 
-    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
+    async fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
         let mut state = self.state();
         let results = messages.iter().map(|message| self.send_one(&mut state, message)).collect();
         drop(state);
-        self.shared.changed.notify_all();
+        self.shared.changed.notify_waiters();
         results
     }
 
-    fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
         let deadline = later(Instant::now(), wait);
-        let mut state = self.state();
         loop {
+            // Made before the look, so that it notices a message that comes right after.
+            let changed = self.shared.changed.notified();
             let now = Instant::now();
             let lease_ends = later(now, self.lease);
-            let deliveries: Vec<_> = std::iter::from_fn(|| state.deliver(now, lease_ends)).take(max).collect();
-            if !deliveries.is_empty() || max == 0 || now >= deadline {
-                return Ok(deliveries);
-            }
-            let next = state.messages.keys().next().map_or(deadline, |place| place.0.min(deadline));
-            let waited = self.shared.changed.wait_timeout(state, next.saturating_duration_since(now));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let next = {
+                let mut state = self.state();
+                let deliveries: Vec<_> = std::iter::from_fn(|| state.deliver(now, lease_ends)).take(max).collect();
+                if !deliveries.is_empty() || max == 0 || now >= deadline {
+                    return Ok(deliveries);
+                }
+                state.messages.keys().next().map_or(deadline, |place| place.0.min(deadline))
+            };
+            // Elapsed or changed: either way, the next look decides.
+            let _ = timeout_at(next.into(), changed).await;
         }
     }
 
-    fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+    async fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
         self.each(receipts, |_, _| ())
     }
 
-    fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+    async fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
         let lease_ends = later(Instant::now(), self.lease);
         self.each(receipts, |state, held| state.put(lease_ends, held))
     }
 
-    fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+    async fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
         let at = later(Instant::now(), delay);
         self.each(receipts, |state, held| state.put(at, StoredMessage { receipt: None, ..held }))
     }
 
-    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+    async fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
         let mut state = self.state();
         let now = Instant::now();
         let held = state.take(&delivery.receipt, now)?;
         state.put_new(later(now, delay), held.message, delivery.received, delivery.failing_since);
         drop(state);
-        self.shared.changed.notify_all();
+        self.shared.changed.notify_waiters();
         Ok(())
     }
 
-    fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+    async fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         let mut state = self.state();
         state.take(&delivery.receipt, Instant::now())?;
         state.dead.push((delivery.clone(), why.clone()));
         Ok(())
     }
 
-    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
+    async fn review(&self, judge: &mut Judge<'_>) -> Result<(), QueueError> {
         let mut state = self.state();
         let mut has_ended = false;
         for (delivery, why) in std::mem::take(&mut state.dead) {
@@ -255,11 +265,11 @@ impl JobQueue for MemoryQueue {
             }
         }
         drop(state);
-        self.shared.changed.notify_all();
+        self.shared.changed.notify_waiters();
         Ok(())
     }
 
-    fn depth(&self) -> Result<Depth, QueueError> {
+    async fn depth(&self) -> Result<Depth, QueueError> {
         let state = self.state();
         let now = Instant::now();
         let leased = state.receipts.values().filter(|place| place.0 > now).count();
@@ -273,6 +283,8 @@ impl JobQueue for MemoryQueue {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::sleep;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -281,62 +293,61 @@ mod tests {
         Message { id: id.to_owned(), body: b"{}".to_vec() }
     }
 
-    #[test]
-    fn a_full_queue_asks_for_patience() {
+    #[tokio::test]
+    async fn a_full_queue_asks_for_patience() {
         let queue = MemoryQueue::new("small", LONG, 5).with_max_messages(2);
-        let sent = queue.send(&[message("a"), message("b"), message("c")]);
+        let sent = queue.send(&[message("a"), message("b"), message("c")]).await;
         assert_eq!(sent[..2], [Ok(Sent::Stored), Ok(Sent::Stored)]);
         let refused = sent[2].clone().unwrap_err();
         assert!(refused.is_transient());
         assert_eq!(refused.to_string(), "queue small: it is full: it holds 2 messages");
 
-        let received = queue.receive(1, Duration::ZERO).unwrap();
-        assert!(queue.send(&[message("c")])[0].is_err(), "leased messages are held too");
-        assert_eq!(queue.acknowledge(&[received[0].receipt.clone()]), [Ok(())]);
-        assert_eq!(queue.send(&[message("c")]), [Ok(Sent::Stored)]);
+        let received = queue.receive(1, Duration::ZERO).await.unwrap();
+        assert!(queue.send(&[message("c")]).await[0].is_err(), "leased messages are held too");
+        assert_eq!(queue.acknowledge(&[received[0].receipt.clone()]).await, [Ok(())]);
+        assert_eq!(queue.send(&[message("c")]).await, [Ok(Sent::Stored)]);
     }
 
-    #[test]
-    fn a_clone_is_the_same_queue_and_what_arrives_ends_the_wait() {
+    #[tokio::test]
+    async fn a_clone_is_the_same_queue_and_what_arrives_ends_the_wait() {
         let queue = MemoryQueue::new("shared", LONG, 5);
-        let receiver = std::thread::spawn({
+        let receiver = tokio::spawn({
             let queue = queue.clone();
-            move || queue.receive(10, LONG).unwrap()
+            async move { queue.receive(10, LONG).await.unwrap() }
         });
-        std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(queue.send(&[message("a")]), [Ok(Sent::Stored)]);
-        let received = receiver.join().unwrap();
+        sleep(Duration::from_millis(50)).await;
+        assert_eq!(queue.send(&[message("a")]).await, [Ok(Sent::Stored)]);
+        let received = receiver.await.unwrap();
         assert_eq!(received[0].id, "a");
-        assert_eq!(queue.depth(), Ok(Depth { waiting: 0, leased: 1, dead: 0 }));
+        assert_eq!(queue.depth().await, Ok(Depth { waiting: 0, leased: 1, dead: 0 }));
     }
 
-    #[test]
-    fn nothing_is_left_behind_by_what_is_done() {
+    #[tokio::test]
+    async fn nothing_is_left_behind_by_what_is_done() {
         let queue = MemoryQueue::new("tidy", LONG, 5);
         for round in 0..100 {
-            queue.send(&[message("a"), message("b"), message("c")]);
-            let received = queue.receive(3, Duration::ZERO).unwrap();
+            queue.send(&[message("a"), message("b"), message("c")]).await;
+            let received = queue.receive(3, Duration::ZERO).await.unwrap();
             let receipts: Vec<_> = received.iter().map(|delivery| delivery.receipt.clone()).collect();
-            assert!(queue.extend(&receipts).iter().all(Result::is_ok), "round {round}");
-            queue.release(&receipts[..1], Duration::ZERO);
-            queue.acknowledge(&receipts[1..]);
-            let again = queue.receive(1, Duration::ZERO).unwrap();
-            queue.acknowledge(&[again[0].receipt.clone()]);
+            assert!(queue.extend(&receipts).await.iter().all(Result::is_ok), "round {round}");
+            queue.release(&receipts[..1], Duration::ZERO).await;
+            queue.acknowledge(&receipts[1..]).await;
+            let again = queue.receive(1, Duration::ZERO).await.unwrap();
+            queue.acknowledge(&[again[0].receipt.clone()]).await;
         }
         let state = queue.state();
         assert!(state.messages.is_empty() && state.receipts.is_empty(), "{state:?}");
     }
 
-    #[test]
-    fn an_ended_lease_is_lost_before_somebody_else_has_the_message_and_after() {
+    #[tokio::test]
+    async fn an_ended_lease_is_lost_before_somebody_else_has_the_message_and_after() {
         let queue = MemoryQueue::new("short", Duration::from_millis(20), 5);
-        queue.send(&[message("a")]);
-        let receipt = || queue.receive(1, LONG).unwrap().remove(0).receipt;
-        let first = [receipt()];
-        std::thread::sleep(Duration::from_millis(30));
-        assert_eq!(queue.acknowledge(&first), [Err(QueueError::LeaseLost)]);
-        let second = receipt();
-        assert_eq!(queue.extend(&first), [Err(QueueError::LeaseLost)]);
+        queue.send(&[message("a")]).await;
+        let first = [queue.receive(1, LONG).await.unwrap().remove(0).receipt];
+        sleep(Duration::from_millis(30)).await;
+        assert_eq!(queue.acknowledge(&first).await, [Err(QueueError::LeaseLost)]);
+        let second = queue.receive(1, LONG).await.unwrap().remove(0).receipt;
+        assert_eq!(queue.extend(&first).await, [Err(QueueError::LeaseLost)]);
         let state = queue.state();
         assert_eq!(state.receipts.keys().map(u64::to_string).collect::<Vec<_>>(), [second.0]);
     }

@@ -38,9 +38,12 @@ pub fn trial<V: Verdict>(name: impl Into<String>, body: impl FnOnce() -> V + Sen
     })
 }
 
-/// Creates a [`Trial`] of each function, under the function's name.
+/// Creates a [`Trial`] of each function, under the function's name. Those after `async` run on a tokio runtime each.
 #[macro_export]
 macro_rules! trials {
+    (async $($body:path),* $(,)?) => {
+        vec![$($crate::trial(stringify!($body), || tokio::runtime::Runtime::new().unwrap().block_on($body()))),*]
+    };
     ($($body:path),* $(,)?) => {
         vec![$($crate::trial(stringify!($body), $body)),*]
     };

@@ -140,10 +140,7 @@ impl EngineBuilder {
             let ready = Queue::new("process", room, u64::MAX, None);
             tasks.push(NamedTask { name, task, batching, ready, coming: AtomicUsize::new(0) });
         }
-        let runtime = match self.runtime {
-            Some(runtime) => runtime,
-            None => IoRuntime::start()?,
-        };
+        let runtime = self.runtime.map_or_else(IoRuntime::start, Ok)?;
         let shared = Arc::new(EngineState {
             runtime: runtime.handle().clone(),
             downloads: SiteQueue::new(self.downloaders, room / 4),

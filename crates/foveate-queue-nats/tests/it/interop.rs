@@ -8,7 +8,7 @@ use foveate_testkit::brokers::{NatsServer, printed};
 use foveate_testkit::{Trial, python, trials};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    trials![other_clients_send_read_and_work]
+    trials![async other_clients_send_read_and_work]
 }
 
 /// The output of a step of the script.
@@ -17,13 +17,13 @@ fn other(server: &NatsServer, step: &str) -> String {
     printed(python(&["nats"]).args([script, &server.address(), step]))
 }
 
-fn other_clients_send_read_and_work() {
+async fn other_clients_send_read_and_work() {
     let server = NatsServer::start();
     let options = QueueOptions { create: true, ..QueueOptions::new(format!("nats://{}/JOBS", server.address())) };
-    let queue = NatsQueue::open(&options).unwrap();
+    let queue = NatsQueue::open(&options).await.unwrap();
 
     other(&server, "send");
-    let received = queue.receive(10, Duration::from_secs(5)).unwrap();
+    let received = queue.receive(10, Duration::from_secs(5)).await.unwrap();
     let [named, nameless] = &received[..] else { panic!("the second 'named' was not dropped: {received:?}") };
     assert_eq!(named.id, "named");
     assert!(nameless.id.starts_with("JOBS:2:"), "{}", nameless.id);
@@ -32,7 +32,7 @@ fn other_clients_send_read_and_work() {
 
     let why = DeadLetter { stage: "decode".to_owned(), reason: "not a\nJPEG: żółw".to_owned() };
     for delivery in &received {
-        queue.dead_letter(delivery, &why).unwrap();
+        queue.dead_letter(delivery, &why).await.unwrap();
     }
     let letters = other(&server, "dead");
     let letters: Vec<&str> = letters.lines().collect();
@@ -47,8 +47,8 @@ fn other_clients_send_read_and_work() {
     }
 
     let sent = Message { id: "ours".to_owned(), body: br#"{"version": 1}"#.to_vec() };
-    assert_eq!(queue.send(&[sent]), [Ok(Sent::Stored)]);
+    assert_eq!(queue.send(&[sent]).await, [Ok(Sent::Stored)]);
     let taken = other(&server, "take");
     assert!(taken.contains(r#""Nats-Msg-Id": "ours""#) && taken.contains(r#""body": {"version": 1}"#), "{taken}");
-    assert_eq!(queue.depth().unwrap(), Depth { waiting: 0, leased: 0, dead: 2 });
+    assert_eq!(queue.depth().await.unwrap(), Depth { waiting: 0, leased: 0, dead: 2 });
 }

@@ -8,9 +8,11 @@ mod restart;
 
 use std::process::ExitCode;
 
+use tokio::runtime::Runtime;
+
 fn main() -> ExitCode {
     if let Ok(address) = std::env::var(access::ADDRESS) {
-        access::open_and_say(&address);
+        Runtime::new().unwrap().block_on(access::open_and_say(&address));
         return ExitCode::SUCCESS;
     }
     let mut trials = access::trials();

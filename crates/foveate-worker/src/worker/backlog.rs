@@ -20,7 +20,7 @@ impl Backlog {
             for queue in &self.state.queues {
                 let busy = watch.busy();
                 // While a broker does not answer, the last figures stay, and `/readyz` says so.
-                if let Ok(depth) = queue.depth() {
+                if let Ok(depth) = self.state.runtime.block_on(queue.depth()) {
                     self.state.metrics.backlog(queue.name(), depth);
                 }
                 drop(busy);

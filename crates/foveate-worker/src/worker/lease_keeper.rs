@@ -56,7 +56,7 @@ impl LeaseKeeper {
     fn extend(&self, due: &[(Key, Receipt)]) {
         let receipts: Vec<Receipt> = due.iter().map(|(_, receipt)| receipt.clone()).collect();
         let asked = Instant::now();
-        let results = self.queue().extend(&receipts);
+        let results = self.state.runtime.block_on(self.queue().extend(&receipts));
         for ((key, receipt), result) in due.iter().zip(results) {
             if let Some(result) = self.extended(*key, receipt, asked, result) {
                 self.count(result, 1);
@@ -107,8 +107,9 @@ impl LeaseKeeper {
         let (unseen, others): (Vec<_>, Vec<_>) = held.into_iter().partition(is_unseen);
         let receipts: Vec<Receipt> = others.into_iter().map(|(delivery, _)| delivery.receipt).collect();
         let anew = unseen.into_iter().map(|(delivery, _)| Delivery { received: 0, ..delivery });
-        let renewed = anew.map(|delivery| self.queue().renew(&delivery, Duration::ZERO));
-        for result in renewed.chain(self.queue().release(&receipts, Duration::ZERO)) {
+        let runtime = &self.state.runtime;
+        let renewed = anew.map(|delivery| runtime.block_on(self.queue().renew(&delivery, Duration::ZERO)));
+        for result in renewed.chain(runtime.block_on(self.queue().release(&receipts, Duration::ZERO))) {
             match result {
                 Ok(()) => self.state.metrics.settled(self.queue().name(), "released", Stage::Shutdown),
                 Err(error) => {

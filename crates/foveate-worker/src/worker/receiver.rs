@@ -36,7 +36,7 @@ impl Receiver {
                 continue;
             }
             let busy = watch.busy();
-            let received = self.queue().receive(room, LONG_POLL);
+            let received = self.state.runtime.block_on(self.queue().receive(room, LONG_POLL));
             drop(busy);
             self.state.health.receiving(self.queue, self.queue(), received.as_ref().err());
             self.state.idle[self.queue].store(received.as_ref().is_ok_and(Vec::is_empty), Relaxed);

@@ -202,7 +202,7 @@ impl Settler {
     fn acknowledge_batch(&self, queue: usize, settlements: Vec<Settlement>, watch: &ThreadWatch) {
         let receipts: Vec<Receipt> = settlements.iter().map(|settlement| self.receipt(settlement)).collect();
         let busy = watch.busy();
-        let results = self.state.queues[queue].acknowledge(&receipts);
+        let results = self.state.runtime.block_on(self.state.queues[queue].acknowledge(&receipts));
         drop(busy);
         for ((settlement, receipt), result) in settlements.into_iter().zip(&receipts).zip(results) {
             self.settled(settlement, receipt, result);
@@ -224,13 +224,14 @@ impl Settler {
     fn tell(&self, settlement: &Settlement, receipt: Receipt) -> Result<(), QueueError> {
         let queue = &self.state.queues[settlement.queue];
         let latest = Delivery { receipt: receipt.clone(), ..(*settlement.delivery).clone() };
+        let runtime = &self.state.runtime;
         let results = match &settlement.how {
-            How::Acknowledge | How::Skip => queue.acknowledge(&[receipt]),
-            How::DeadLetter(letter) => return queue.dead_letter(&latest, letter),
+            How::Acknowledge | How::Skip => runtime.block_on(queue.acknowledge(&[receipt])),
+            How::DeadLetter(letter) => return runtime.block_on(queue.dead_letter(&latest, letter)),
             &How::PutBack(PutBack { copied: Some(received), failing_since, delay, .. }) => {
-                return queue.renew(&Delivery { received, failing_since, ..latest }, delay);
+                return runtime.block_on(queue.renew(&Delivery { received, failing_since, ..latest }, delay));
             }
-            How::PutBack(put_back) => queue.release(&[receipt], put_back.delay),
+            How::PutBack(put_back) => runtime.block_on(queue.release(&[receipt], put_back.delay)),
         };
         results.into_iter().next().unwrap_or(Ok(()))
     }

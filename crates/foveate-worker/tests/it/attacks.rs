@@ -336,7 +336,7 @@ fn restarts_do_not_send_an_unseen_message_to_the_quarantine() {
         wait_until(PATIENCE, || worker.held() == JOBS);
         worker.stop(Duration::ZERO);
     }
-    let received = attack.setup.queue.receive(JOBS, Duration::from_secs(5)).unwrap();
+    let received = attack.setup.wait_for(attack.setup.queue.receive(JOBS, Duration::from_secs(5))).unwrap();
     let often = received.iter().filter(|delivery| delivery.received > 4).count();
     assert_eq!((received.len(), attack.setup.dead().len()), (JOBS, 0));
     assert!(often <= 8, "{often} messages came to the quarantine, and 8 were begun");

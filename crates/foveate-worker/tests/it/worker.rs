@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{SECRET, Setup, numbered, wait_until};
+use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use foveate_net::photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_net::webhook::Secrets;
 use foveate_queue::{
-    Buried, Callback, DeadLetter, Delivery, Depth, Fate, ImageRef, Job, JobQueue, MemoryQueue, Message, QueueError,
-    Receipt, Sent,
+    Callback, DeadLetter, Delivery, Depth, ImageRef, Job, JobQueue, Judge, MemoryQueue, Message, QueueError, Receipt,
+    Sent,
 };
 use foveate_sink::parts::PartSink;
 use foveate_sink::{Existing, Failure, Published, Rows, RunManifest, SinkError, SinkOptions, VectorSink, Watermark};
@@ -146,7 +147,7 @@ fn what_settings_refuse_is_given_back_for_other_workers() {
     wait_until(Duration::from_secs(20), || worker.totals().done == 2 && worker.refused() == 2);
     assert_eq!((worker.refusal(), worker.ready()), (None, Ok(())));
     worker.stop(Duration::ZERO);
-    let depth = setup.queue.depth().unwrap();
+    let depth = setup.wait_for(setup.queue.depth()).unwrap();
     assert_eq!((setup.called().len(), setup.dead().len(), depth.waiting), (2, 0, 2));
 }
 
@@ -307,7 +308,7 @@ fn stopping_finishes_what_is_held_and_gives_back_the_rest() {
     setup.send(numbered("photo", 30));
     wait_until(Duration::from_secs(10), || worker.held() > 0);
     assert_eq!(worker.stop(Duration::from_secs(20)), 0);
-    let depth = setup.queue.depth().unwrap();
+    let depth = setup.wait_for(setup.queue.depth()).unwrap();
     assert_eq!((depth.leased, depth.waiting as usize + setup.called().len()), (0, 30));
 
     setup.task.time = Duration::from_secs(2);
@@ -317,13 +318,13 @@ fn stopping_finishes_what_is_held_and_gives_back_the_rest() {
             .unwrap();
     wait_until(Duration::from_secs(10), || worker.held() == 20);
     assert_eq!(worker.stop(Duration::from_millis(100)), 20);
-    assert_eq!(setup.queue.depth().unwrap().leased, 0, "given back at once, not when the lease ends");
+    assert_eq!(setup.wait_for(setup.queue.depth()).unwrap().leased, 0, "given back at once, not when the lease ends");
 }
 
 /// Workers that take every message and die.
 fn dying_workers(setup: &Setup, deaths: usize, messages: usize) {
     for _ in 0..deaths {
-        assert_eq!(setup.queue.receive(messages, Duration::from_secs(5)).unwrap().len(), messages);
+        assert_eq!(setup.wait_for(setup.queue.receive(messages, Duration::from_secs(5))).unwrap().len(), messages);
         std::thread::sleep(setup.queue.lease() + Duration::from_millis(50));
     }
 }
@@ -498,12 +499,14 @@ fn notifications_of_stores_are_jobs_with_an_outcome_for_each_image() {
     // Its workers ended twice, so its images are tried one by one.
     setup.send_body("poison", notification(&[(put, "photo/5"), (put, "photo/6")]));
     for _ in 0..2 {
-        let held = setup.queue.receive(10, Duration::ZERO).unwrap();
+        let held = setup.wait_for(setup.queue.receive(10, Duration::ZERO)).unwrap();
         for delivery in held.iter().filter(|delivery| delivery.id == "poison") {
-            setup.queue.release(std::slice::from_ref(&delivery.receipt), Duration::ZERO).remove(0).unwrap();
+            let receipts = std::slice::from_ref(&delivery.receipt);
+            setup.wait_for(setup.queue.release(receipts, Duration::ZERO)).remove(0).unwrap();
         }
         for delivery in held.into_iter().filter(|delivery| delivery.id != "poison") {
-            setup.queue.renew(&Delivery { received: 0, ..delivery }, Duration::ZERO).unwrap();
+            let anew = Delivery { received: 0, ..delivery };
+            setup.wait_for(setup.queue.renew(&anew, Duration::ZERO)).unwrap();
         }
     }
     let sink = segments(folder.path(), Failing::default(), Arc::new(|| 0), Arc::default());
@@ -545,8 +548,9 @@ fn messages_are_acknowledged_when_their_segment_is_published() {
     let folder = tempfile::tempdir().unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let queue = Arc::clone(&setup.queue);
+    let runtime = setup.runtime.handle().clone();
     let unacknowledged = Arc::new(move || {
-        let depth = queue.depth().unwrap();
+        let depth = runtime.block_on(queue.depth()).unwrap();
         depth.waiting + depth.leased
     });
     let sink = segments(folder.path(), Failing::default(), unacknowledged, Arc::clone(&seen));
@@ -611,12 +615,13 @@ struct Forgetful {
 }
 
 impl Forgetful {
-    fn crash(&self) -> usize {
+    async fn crash(&self) -> usize {
         let given = std::mem::take(&mut *self.given.lock().unwrap());
-        self.queue.release(&given, Duration::ZERO).into_iter().filter(Result::is_ok).count()
+        self.queue.release(&given, Duration::ZERO).await.into_iter().filter(Result::is_ok).count()
     }
 }
 
+#[async_trait]
 impl JobQueue for Forgetful {
     fn name(&self) -> &str {
         self.queue.name()
@@ -627,36 +632,36 @@ impl JobQueue for Forgetful {
     fn max_receive(&self) -> u32 {
         self.queue.max_receive()
     }
-    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
-        self.queue.send(messages)
+    async fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
+        self.queue.send(messages).await
     }
-    fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-        let mut received = self.queue.receive(max, wait.min(Duration::from_millis(50)))?;
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        let mut received = self.queue.receive(max, wait.min(Duration::from_millis(50))).await?;
         // It has also lost the delivery counts.
         received.iter_mut().for_each(|delivery| delivery.received = 1);
         self.given.lock().unwrap().extend(received.iter().map(|delivery| delivery.receipt.clone()));
         Ok(received)
     }
-    fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        self.queue.acknowledge(receipts)
+    async fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.queue.acknowledge(receipts).await
     }
-    fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        self.queue.extend(receipts)
+    async fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.queue.extend(receipts).await
     }
-    fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
-        self.queue.release(receipts, delay)
+    async fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+        self.queue.release(receipts, delay).await
     }
-    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
-        self.queue.renew(delivery, delay)
+    async fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+        self.queue.renew(delivery, delay).await
     }
-    fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
-        self.queue.dead_letter(delivery, why)
+    async fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+        self.queue.dead_letter(delivery, why).await
     }
-    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
-        self.queue.review(judge)
+    async fn review(&self, judge: &mut Judge<'_>) -> Result<(), QueueError> {
+        self.queue.review(judge).await
     }
-    fn depth(&self) -> Result<Depth, QueueError> {
-        self.queue.depth()
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        self.queue.depth().await
     }
 }
 
@@ -671,7 +676,7 @@ fn what_a_broker_delivers_again_while_it_is_held_is_done_once() {
     let worker = Worker::start(setup.engine(), options).unwrap();
     wait_until(Duration::from_secs(10), || worker.held() >= 8);
     std::thread::sleep(Duration::from_millis(100));
-    let again = broker.crash();
+    let again = setup.wait_for(broker.crash());
     setup.wait();
     assert_eq!(worker.stop(Duration::from_secs(5)), 0);
     assert!(again >= 4, "{again} were held when it crashed");

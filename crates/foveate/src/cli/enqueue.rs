@@ -11,7 +11,7 @@ use foveate::net::webhook::message_id;
 use foveate::pipeline::Cancel;
 use foveate::queue::{Callback, ImageRef, Job, JobInput, JobQueue, Message, QueueOptions, Sent, one_line};
 use foveate::source::{FileFetch, Input, ListReader, Listing, Separator, Source};
-use foveate::worker::Backoff;
+use foveate::worker::{Backoff, IoRuntime};
 
 use super::exit::Exit;
 use super::service_args::EnqueueArgs;
@@ -38,8 +38,10 @@ pub(crate) fn run(args: &EnqueueArgs) -> anyhow::Result<Exit> {
     {
         console::say!("warning: --callback is not https; only workers with --callback-http post there");
     }
-    let queue = service::queue(&args.queue, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE)?;
-    let mut feed = Feed::new(args, queue, PATIENCE);
+    let runtime = IoRuntime::start()?;
+    let opening = service::queue(&args.queue, &args.queues, QueueOptions::DEFAULT_MAX_RECEIVE);
+    let queue = runtime.handle().block_on(opening)?;
+    let mut feed = Feed::new(args, queue, runtime, PATIENCE);
     let fed = feed.all(&cancel).and_then(|()| feed.flush());
     feed.tell()?;
     fed?;
@@ -70,6 +72,7 @@ pub(crate) fn check(args: &EnqueueArgs) -> anyhow::Result<()> {
 struct Feed<'a> {
     args: &'a EnqueueArgs,
     queue: Arc<dyn JobQueue>,
+    runtime: IoRuntime,
     /// [`PATIENCE`], except in tests.
     patience: Duration,
     /// Messages to send, with their names for error messages.
@@ -83,8 +86,8 @@ struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    fn new(args: &'a EnqueueArgs, queue: Arc<dyn JobQueue>, patience: Duration) -> Self {
-        Self { args, queue, patience, waiting: Vec::new(), sent: 0, duplicates: 0, failed: 0, told: false }
+    fn new(args: &'a EnqueueArgs, queue: Arc<dyn JobQueue>, runtime: IoRuntime, patience: Duration) -> Self {
+        Self { args, queue, runtime, patience, waiting: Vec::new(), sent: 0, duplicates: 0, failed: 0, told: false }
     }
 
     /// Prints the counts.
@@ -202,7 +205,7 @@ impl<'a> Feed<'a> {
         let mut tries = 0;
         while !self.waiting.is_empty() {
             let (names, messages): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().unzip();
-            let results = self.queue.send(&messages);
+            let results = self.runtime.handle().block_on(self.queue.send(&messages));
             let mut last = None;
             for ((what, message), result) in names.into_iter().zip(messages).zip(results) {
                 match result {
@@ -308,8 +311,9 @@ fn join(base: &str, below: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
     use clap::Parser;
-    use foveate::queue::{Buried, DeadLetter, Delivery, Depth, Fate, MemoryQueue, QueueError, Receipt};
+    use foveate::queue::{DeadLetter, Delivery, Depth, Judge, MemoryQueue, QueueError, Receipt};
 
     use super::*;
 
@@ -317,14 +321,15 @@ mod tests {
     struct Picky(MemoryQueue);
 
     impl Picky {
-        fn send_one(&self, message: &Message) -> Result<Sent, QueueError> {
+        async fn send_one(&self, message: &Message) -> Result<Sent, QueueError> {
             if message.id.trim() != message.id {
                 return Err(QueueError::refused("picky", "a space"));
             }
-            self.0.send(std::slice::from_ref(message)).remove(0)
+            self.0.send(std::slice::from_ref(message)).await.remove(0)
         }
     }
 
+    #[async_trait]
     impl JobQueue for Picky {
         fn name(&self) -> &str {
             self.0.name()
@@ -338,40 +343,44 @@ mod tests {
             self.0.max_receive()
         }
 
-        fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
-            messages.iter().map(|message| self.send_one(message)).collect()
+        async fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
+            let mut results = Vec::new();
+            for message in messages {
+                results.push(self.send_one(message).await);
+            }
+            results
         }
 
-        fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-            self.0.receive(max, wait)
+        async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+            self.0.receive(max, wait).await
         }
 
-        fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-            self.0.acknowledge(receipts)
+        async fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+            self.0.acknowledge(receipts).await
         }
 
-        fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-            self.0.extend(receipts)
+        async fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+            self.0.extend(receipts).await
         }
 
-        fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
-            self.0.release(receipts, delay)
+        async fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+            self.0.release(receipts, delay).await
         }
 
-        fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
-            self.0.renew(delivery, delay)
+        async fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+            self.0.renew(delivery, delay).await
         }
 
-        fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
-            self.0.dead_letter(delivery, why)
+        async fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+            self.0.dead_letter(delivery, why).await
         }
 
-        fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
-            self.0.review(judge)
+        async fn review(&self, judge: &mut Judge<'_>) -> Result<(), QueueError> {
+            self.0.review(judge).await
         }
 
-        fn depth(&self) -> Result<Depth, QueueError> {
-            self.0.depth()
+        async fn depth(&self) -> Result<Depth, QueueError> {
+            self.0.depth().await
         }
     }
 
@@ -386,7 +395,7 @@ mod tests {
     }
 
     fn feed<'a>(args: &'a EnqueueArgs, queue: &MemoryQueue) -> Feed<'a> {
-        Feed::new(args, Arc::new(Picky(queue.clone())), Duration::ZERO)
+        Feed::new(args, Arc::new(Picky(queue.clone())), IoRuntime::start().unwrap(), Duration::ZERO)
     }
 
     #[test]
@@ -411,7 +420,8 @@ mod tests {
         assert!(names[3].starts_with(&format!("{list}:7: s3://b/xxx")) && names[3].ends_with("x…?…"), "{}", names[3]);
         feed.flush().unwrap();
         assert_eq!((feed.sent, feed.failed), (2, 7));
-        let ids: Vec<_> = queue.receive(9, Duration::ZERO).unwrap().into_iter().map(|delivery| delivery.id).collect();
+        let received = feed.runtime.handle().block_on(queue.receive(9, Duration::ZERO)).unwrap();
+        let ids: Vec<_> = received.into_iter().map(|delivery| delivery.id).collect();
         assert_eq!(ids, ["s3://b/a", "s3://b/c"]);
     }
 
@@ -431,7 +441,7 @@ mod tests {
     fn a_broker_that_takes_nothing_is_named_after_two_seconds() {
         let args = arguments(&["s3://b/a", "s3://b/b"]);
         let queue = MemoryQueue::new("jobs", PATIENCE, 5).with_max_messages(1);
-        let mut feed = Feed::new(&args, Arc::new(queue), SILENT);
+        let mut feed = Feed::new(&args, Arc::new(queue), IoRuntime::start().unwrap(), SILENT);
         feed.all(&Cancel::default()).unwrap();
         assert!(feed.flush().is_err() && feed.told);
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{anyhow, bail};
 use chrono::{DateTime, Utc};
 use foveate::queue::{Buried, DeadLetter, Fate, JobQueue, one_line};
+use foveate::worker::IoRuntime;
 use serde_json::{Value, json};
 
 use super::console;
@@ -20,17 +21,21 @@ const KINDS: usize = 20;
 const REASON: usize = 160;
 
 pub(crate) fn run(command: &QueueCommand) -> anyhow::Result<Exit> {
+    IoRuntime::start()?.handle().block_on(work_on(command))
+}
+
+async fn work_on(command: &QueueCommand) -> anyhow::Result<Exit> {
     match command {
-        QueueCommand::Stats { queue } => stats(queue)?,
-        QueueCommand::Peek { queue, filter, limit } => peek(queue, filter, *limit)?,
+        QueueCommand::Stats { queue } => stats(queue).await?,
+        QueueCommand::Peek { queue, filter, limit } => peek(queue, filter, *limit).await?,
         QueueCommand::Redrive { queue, filter, dry_run } => {
-            change(queue, filter, Fate::PutBack, *dry_run, ["put back", "would put back"])?
+            change(queue, filter, Fate::PutBack, *dry_run, ["put back", "would put back"]).await?
         }
         QueueCommand::PurgeDead { queue, filter, all, dry_run } => {
             if filter.is_empty() && !all {
                 return Err(Usage::from(anyhow!(NOTHING_NAMED)).into());
             }
-            change(queue, filter, Fate::Remove, *dry_run, ["removed", "would remove"])?
+            change(queue, filter, Fate::Remove, *dry_run, ["removed", "would remove"]).await?
         }
     }
     Ok(Exit::Complete)
@@ -38,20 +43,22 @@ pub(crate) fn run(command: &QueueCommand) -> anyhow::Result<Exit> {
 
 const NOTHING_NAMED: &str = "name the dead letters to remove (--stage, --reason, --id), or --all";
 
-fn open(args: &QueueNameArgs) -> anyhow::Result<Arc<dyn JobQueue>> {
+async fn open(args: &QueueNameArgs) -> anyhow::Result<Arc<dyn JobQueue>> {
     let options = QueueArgs { queue_option: args.queue_option.clone(), lease: None, create: false };
     // Nothing is received here, so any broker's delivery limit will do.
-    service::queue(&args.queue, &options, 1)
+    service::queue(&args.queue, &options, 1).await
 }
 
-fn stats(args: &QueueNameArgs) -> anyhow::Result<()> {
-    let queue = open(args)?;
-    let depth = queue.depth()?;
+async fn stats(args: &QueueNameArgs) -> anyhow::Result<()> {
+    let queue = open(args).await?;
+    let depth = queue.depth().await?;
     let mut kinds: BTreeMap<(String, String), u64> = BTreeMap::new();
-    queue.review(&mut |Buried { why: DeadLetter { stage, reason }, .. }| {
-        *kinds.entry((stage.clone(), reason.clone())).or_default() += 1;
-        Fate::Keep
-    })?;
+    queue
+        .review(&mut |Buried { why: DeadLetter { stage, reason }, .. }| {
+            *kinds.entry((stage.clone(), reason.clone())).or_default() += 1;
+            Fate::Keep
+        })
+        .await?;
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
     let name = queue.name();
@@ -76,22 +83,24 @@ fn stats(args: &QueueNameArgs) -> anyhow::Result<()> {
     }
 }
 
-fn peek(args: &QueueNameArgs, filter: &FilterArgs, limit: usize) -> anyhow::Result<()> {
-    let queue = open(args)?;
+async fn peek(args: &QueueNameArgs, filter: &FilterArgs, limit: usize) -> anyhow::Result<()> {
+    let queue = open(args).await?;
     let mut shown = 0;
     let mut printed = Ok(());
     let mut stages = BTreeSet::new();
-    queue.review(&mut |letter| {
-        stages.insert(letter.why.stage.clone());
-        if shown == limit || printed.is_err() {
-            return Fate::End;
-        }
-        if filter.covers(letter) {
-            shown += 1;
-            printed = print(letter, args.json);
-        }
-        Fate::Keep
-    })?;
+    queue
+        .review(&mut |letter| {
+            stages.insert(letter.why.stage.clone());
+            if shown == limit || printed.is_err() {
+                return Fate::End;
+            }
+            if filter.covers(letter) {
+                shown += 1;
+                printed = print(letter, args.json);
+            }
+            Fate::Keep
+        })
+        .await?;
     filter.warn_of_no_stage(&stages);
     Ok(printed?)
 }
@@ -113,31 +122,33 @@ fn print(letter: &Buried, is_json: bool) -> std::io::Result<()> {
 }
 
 /// Puts back or removes the dead letters that the filter covers.
-fn change(
+async fn change(
     args: &QueueNameArgs,
     filter: &FilterArgs,
     fate: Fate,
     dry_run: bool,
     [done, would]: [&str; 2],
 ) -> anyhow::Result<()> {
-    let queue = open(args)?;
+    let queue = open(args).await?;
     let mut all = 0_u64;
     let mut matched = 0_u64;
     let mut cut = 0_u64;
     let mut stages = BTreeSet::new();
-    let reviewed = queue.review(&mut |letter| {
-        all += 1;
-        stages.insert(letter.why.stage.clone());
-        if !filter.covers(letter) {
-            return Fate::Keep;
-        }
-        if fate == Fate::PutBack && !letter.is_whole {
-            cut += 1;
-            return Fate::Keep;
-        }
-        matched += 1;
-        if dry_run { Fate::Keep } else { fate }
-    });
+    let reviewed = queue
+        .review(&mut |letter| {
+            all += 1;
+            stages.insert(letter.why.stage.clone());
+            if !filter.covers(letter) {
+                return Fate::Keep;
+            }
+            if fate == Fate::PutBack && !letter.is_whole {
+                cut += 1;
+                return Fate::Keep;
+            }
+            matched += 1;
+            if dry_run { Fate::Keep } else { fate }
+        })
+        .await;
     if let Err(error) = reviewed {
         bail!("{error}; {done} about {matched} of the first {all} dead letters, and the same command goes on");
     }

@@ -23,7 +23,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
 
     let tokens = args.api_keys.as_deref().map(api_keys).transpose().map_err(Usage::from)?.unwrap_or_default();
     let client = service::client(&args.service, true)?;
-    let Service { engine, manifest, options, .. } = service::start(&args.service, client, Path::new(""))?;
+    let Service { engine, manifest, options, .. } =
+        service::start(&args.service, Engine::builder(), client, Path::new(""))?;
     let engine = Arc::new(engine);
     let dimensions = Some(manifest.dim);
     #[cfg(feature = "search")]

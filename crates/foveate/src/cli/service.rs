@@ -27,7 +27,7 @@ use foveate::task::EmbedTask;
 use foveate::telemetry::{self, Guard};
 #[cfg(feature = "text")]
 use foveate::texts::TextEmbedder;
-use foveate::worker::{self, Batching, Engine, Traces};
+use foveate::worker::{self, Batching, Engine, EngineBuilder, Traces};
 
 use super::exit::Usage;
 use super::service_args::{CallbackArgs, QueueArgs, ServiceArgs};
@@ -71,8 +71,13 @@ pub(crate) fn settings(args: &ServiceArgs, output: &Path) -> Settings {
     }
 }
 
-/// Loads the model and starts the engine's threads, which download with `client`.
-pub(crate) fn start(args: &ServiceArgs, client: Client, output: &Path) -> anyhow::Result<Service> {
+/// Loads the model and starts the threads of `engine`, which download with `client`.
+pub(crate) fn start(
+    args: &ServiceArgs,
+    engine: EngineBuilder,
+    client: Client,
+    output: &Path,
+) -> anyhow::Result<Service> {
     let options = settings(args, output);
     let backends = Arc::new(Backends::compiled());
     let download = progress::Download::new(true);
@@ -89,7 +94,7 @@ pub(crate) fn start(args: &ServiceArgs, client: Client, output: &Path) -> anyhow
     }
     #[cfg(feature = "text")]
     let task = if args.texts { task.texts(Arc::new(texts(&options, &model, &manifest)?)) } else { task };
-    let mut engine = Engine::builder()
+    let mut engine = engine
         .client(Arc::new(client))
         .downloaders(args.downloads)
         .workers(options.workers())
@@ -180,8 +185,8 @@ pub(crate) fn store(args: &ServiceArgs) -> anyhow::Result<Option<AllowedObjects>
     Ok(Some(AllowedObjects::new(store.open(&options)?, &args.object_store)?))
 }
 
-/// Connects to a queue.
-pub(crate) fn queue(address: &str, args: &QueueArgs, max_receive: u32) -> anyhow::Result<Arc<dyn JobQueue>> {
+/// Connects to a queue, on the runtime that awaits it.
+pub(crate) async fn queue(address: &str, args: &QueueArgs, max_receive: u32) -> anyhow::Result<Arc<dyn JobQueue>> {
     let options = QueueOptions {
         address: address.to_owned(),
         lease: args.lease,
@@ -190,7 +195,7 @@ pub(crate) fn queue(address: &str, args: &QueueArgs, max_receive: u32) -> anyhow
         settings: args.queue_option.iter().cloned().collect::<BTreeMap<_, _>>(),
     };
     let queues = backends::queues();
-    let opened = queues.get(options.scheme()?)?.open(&options);
+    let opened = queues.get(options.scheme()?)?.open(&options).await;
     opened.map(Into::into).map_err(|error| match &error {
         QueueError::Absent { .. } => {
             usage(anyhow!("{error}; `foveate enqueue --create` makes it, and so do the broker's own tools"))

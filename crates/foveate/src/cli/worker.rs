@@ -12,7 +12,7 @@ use foveate::net::webhook::Secrets;
 use foveate::queue::{Job, JobQueue};
 use foveate::serve::{self, Server};
 use foveate::sink::{RunManifest, SinkError, SinkOptions, VectorSink, publish, staging, sync_file};
-use foveate::worker::{Backoff, Callbacks, InFlightLimit, Segments, Setting, Worker, WorkerOptions};
+use foveate::worker::{Backoff, Callbacks, Engine, InFlightLimit, IoRuntime, Segments, Setting, Worker, WorkerOptions};
 
 use super::exit::{Exit, Usage};
 use super::service::{self, Lasting, Service};
@@ -33,10 +33,14 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
     let (_logs, cancel) = service::begin(&args.service, "receiving no more messages, finishing those in flight")?;
 
     let callbacks = callbacks(args)?;
-    let open = |address: &String| service::queue(address, &args.queues, args.max_receive);
-    let queues = args.queue.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
+    let runtime = IoRuntime::start()?;
+    let mut queues = Vec::new();
+    for address in &args.queue {
+        queues.push(runtime.handle().block_on(service::queue(address, &args.queues, args.max_receive))?);
+    }
     let client = service::client(&args.service, false)?;
-    let service = service::start(&args.service, client, args.output.as_deref().unwrap_or(Path::new("")))?;
+    let engine = Engine::builder().runtime(runtime.handle().clone());
+    let service = service::start(&args.service, engine, client, args.output.as_deref().unwrap_or(Path::new("")))?;
     let sink = args.output.as_deref().map(|folder| segments(args, folder, &service)).transpose()?;
     let options = WorkerOptions {
         in_flight_limit: in_flight_limit(args),
@@ -58,7 +62,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
     service::wait(|| {
         cancel.is_cancelled()
             || useless.is_so(is_useless(&worker))
-            || args.until_empty && empty.is_so(is_empty(&worker, &queues))
+            || args.until_empty && empty.is_so(runtime.handle().block_on(is_empty(&worker, &queues)))
     });
     let left = worker.stop(args.service.drain);
     if let Some(server) = server {
@@ -114,10 +118,13 @@ fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>) -> anyhow::Result<S
 
 /// Returns true if the worker holds nothing, and the queues only what it gave back because of its settings. Brokers
 /// count approximately, so the caller asks repeatedly.
-fn is_empty(worker: &Worker, queues: &[Arc<dyn JobQueue>]) -> bool {
-    let open = |queue: &Arc<dyn JobQueue>| queue.depth().ok().map(|depth| depth.waiting + depth.leased);
-    let open: Option<u64> = queues.iter().map(open).sum();
-    worker.held() == 0 && open.is_some_and(|open| open <= worker.refused() as u64)
+async fn is_empty(worker: &Worker, queues: &[Arc<dyn JobQueue>]) -> bool {
+    let mut open = 0;
+    for queue in queues {
+        let Ok(depth) = queue.depth().await else { return false };
+        open += depth.waiting + depth.leased;
+    }
+    worker.held() == 0 && open <= worker.refused() as u64
 }
 
 fn in_flight_limit(args: &WorkerArgs) -> InFlightLimit {

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use foveate_core::lock;
-use foveate_queue::{
-    Buried, DeadLetter, Delivery, Depth, Fate, JobQueue, MemoryQueue, Message, QueueError, Receipt, Sent,
-};
+use foveate_queue::{DeadLetter, Delivery, Depth, JobQueue, Judge, MemoryQueue, Message, QueueError, Receipt, Sent};
 
 use crate::LabError;
 use crate::bench::cells::wrong;
@@ -24,7 +23,7 @@ pub(super) struct Watched {
 #[derive(Default)]
 struct WatchedCalls {
     is_closed: bool,
-    /// Number of messages that were sent.
+    /// Number of messages that were sent or are about to be.
     sent: usize,
     deliveries: usize,
     /// Time of delivery of each leased message.
@@ -96,17 +95,23 @@ impl Watched {
     }
 
     /// Sends `count` messages, unless the queue is closed: a receiver finds as many as it asks for.
-    fn top_up(&self, count: usize) {
-        let mut seen = self.seen();
-        if seen.is_closed {
-            return;
-        }
-        for request in seen.sent..seen.sent + count {
-            let sent = (self.compose)(request).map(|message| self.inner.send(&[message]));
-            match sent {
-                Ok(sent) if sent.iter().all(Result::is_ok) => seen.sent += 1,
-                Ok(_) => drop(seen.failed.get_or_insert_with(|| format!("request {request} was not queued"))),
-                Err(why) => drop(seen.failed.get_or_insert(why)),
+    async fn top_up(&self, count: usize) {
+        let first = {
+            let mut seen = self.seen();
+            if seen.is_closed {
+                return;
+            }
+            seen.sent += count;
+            seen.sent - count
+        };
+        for request in first..first + count {
+            match (self.compose)(request) {
+                Ok(message) => {
+                    if self.inner.send(&[message]).await[0].is_err() {
+                        self.fail(format!("request {request} was not queued"));
+                    }
+                }
+                Err(why) => self.fail(why),
             }
         }
     }
@@ -121,6 +126,7 @@ impl Watched {
     }
 }
 
+#[async_trait]
 impl JobQueue for Watched {
     fn name(&self) -> &str {
         self.inner.name()
@@ -134,14 +140,14 @@ impl JobQueue for Watched {
         self.inner.max_receive()
     }
 
-    fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
-        self.inner.send(messages)
+    async fn send(&self, messages: &[Message]) -> Vec<Result<Sent, QueueError>> {
+        self.inner.send(messages).await
     }
 
-    fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
-        self.top_up(max);
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, QueueError> {
+        self.top_up(max).await;
         // Once it is closed, no further message comes, and a receiver that waits only delays the end.
-        let deliveries = self.inner.receive(max, wait.min(LOOK))?;
+        let deliveries = self.inner.receive(max, wait.min(LOOK)).await?;
         let now = Instant::now();
         let mut seen = self.seen();
         seen.deliveries += deliveries.len();
@@ -150,8 +156,8 @@ impl JobQueue for Watched {
         Ok(deliveries)
     }
 
-    fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        let results = self.inner.acknowledge(receipts);
+    async fn acknowledge(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        let results = self.inner.acknowledge(receipts).await;
         let now = Instant::now();
         let mut seen = self.seen();
         for (receipt, _) in receipts.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
@@ -165,31 +171,31 @@ impl JobQueue for Watched {
         results
     }
 
-    fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
-        self.inner.extend(receipts)
+    async fn extend(&self, receipts: &[Receipt]) -> Vec<Result<(), QueueError>> {
+        self.inner.extend(receipts).await
     }
 
-    fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
-        let results = self.inner.release(receipts, delay);
+    async fn release(&self, receipts: &[Receipt], delay: Duration) -> Vec<Result<(), QueueError>> {
+        let results = self.inner.release(receipts, delay).await;
         self.fail(format!("{} messages were given back", receipts.len()));
         results
     }
 
-    fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
-        self.inner.renew(delivery, delay)
+    async fn renew(&self, delivery: &Delivery, delay: Duration) -> Result<(), QueueError> {
+        self.inner.renew(delivery, delay).await
     }
 
-    fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
+    async fn dead_letter(&self, delivery: &Delivery, why: &DeadLetter) -> Result<(), QueueError> {
         self.fail(format!("request {} failed ({}): {}", delivery.id, why.stage, why.reason));
-        self.inner.dead_letter(delivery, why)
+        self.inner.dead_letter(delivery, why).await
     }
 
-    fn review(&self, judge: &mut dyn FnMut(&Buried) -> Fate) -> Result<(), QueueError> {
-        self.inner.review(judge)
+    async fn review(&self, judge: &mut Judge<'_>) -> Result<(), QueueError> {
+        self.inner.review(judge).await
     }
 
-    fn depth(&self) -> Result<Depth, QueueError> {
-        self.inner.depth()
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        self.inner.depth().await
     }
 }
 
@@ -198,9 +204,9 @@ mod tests {
     use super::*;
 
     /// Returns a queue, and its first messages.
-    fn queue(messages: usize) -> (Watched, Vec<Delivery>) {
+    async fn queue(messages: usize) -> (Watched, Vec<Delivery>) {
         let queue = Watched::new(|n| Ok(Message { id: n.to_string(), body: Vec::new() }));
-        let deliveries = queue.receive(messages, Duration::ZERO).unwrap();
+        let deliveries = queue.receive(messages, Duration::ZERO).await.unwrap();
         (queue, deliveries)
     }
 
@@ -208,53 +214,53 @@ mod tests {
         deliveries.iter().map(|delivery| delivery.receipt.clone()).collect()
     }
 
-    #[test]
-    fn an_open_queue_is_never_dry_and_a_closed_one_drains() {
-        let (queue, deliveries) = queue(3);
-        let more = queue.receive(200, Duration::ZERO).unwrap();
+    #[tokio::test]
+    async fn an_open_queue_is_never_dry_and_a_closed_one_drains() {
+        let (queue, deliveries) = queue(3).await;
+        let more = queue.receive(200, Duration::ZERO).await.unwrap();
         assert_eq!((deliveries.len(), more.len(), queue.sent()), (3, 200, 203));
         assert_eq!((deliveries[0].id.as_str(), more[199].id.as_str()), ("0", "202"));
         assert_eq!(queue.close(), 203);
-        assert!(queue.receive(1, Duration::ZERO).unwrap().is_empty());
-        queue.acknowledge(&receipts(&deliveries));
+        assert!(queue.receive(1, Duration::ZERO).await.unwrap().is_empty());
+        queue.acknowledge(&receipts(&deliveries)).await;
         assert!(!queue.wait(&|done| done >= 203).unwrap());
-        queue.acknowledge(&receipts(&more));
+        queue.acknowledge(&receipts(&more)).await;
         assert!(queue.wait(&|done| done >= 203).unwrap());
         queue.check_deliveries().unwrap();
     }
 
-    #[test]
-    fn messages_are_away_from_delivery_to_acknowledgement() {
-        let (queue, deliveries) = queue(3);
-        queue.acknowledge(&receipts(&deliveries[..1]));
+    #[tokio::test]
+    async fn messages_are_away_from_delivery_to_acknowledgement() {
+        let (queue, deliveries) = queue(3).await;
+        queue.acknowledge(&receipts(&deliveries[..1])).await;
         let before = queue.done();
-        std::thread::sleep(Duration::from_millis(20));
-        queue.acknowledge(&receipts(&deliveries[1..]));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        queue.acknowledge(&receipts(&deliveries[1..])).await;
         let times = queue.times_since(before);
         assert!(times.len() == 2 && times.iter().all(|&ms| ms >= 20.0), "{times:?}");
     }
 
-    #[test]
-    fn what_goes_wrong_ends_the_wait() {
-        let (given_back, deliveries) = queue(2);
-        given_back.release(&receipts(&deliveries[..1]), Duration::ZERO);
+    #[tokio::test]
+    async fn what_goes_wrong_ends_the_wait() {
+        let (given_back, deliveries) = queue(2).await;
+        given_back.release(&receipts(&deliveries[..1]), Duration::ZERO).await;
         assert!(given_back.wait(&|_| false).unwrap_err().to_string().contains("given back"));
 
-        let (dead, deliveries) = queue(1);
+        let (dead, deliveries) = queue(1).await;
         let why = DeadLetter { stage: "decode".to_owned(), reason: "no photo".to_owned() };
-        dead.dead_letter(&deliveries[0], &why).unwrap();
+        dead.dead_letter(&deliveries[0], &why).await.unwrap();
         let told = dead.wait(&|_| false).unwrap_err().to_string();
         assert!(told.contains("request 0 failed (decode): no photo"), "{told}");
 
-        let (twice, deliveries) = queue(1);
-        twice.inner.release(&receipts(&deliveries), Duration::ZERO);
+        let (twice, deliveries) = queue(1).await;
+        twice.inner.release(&receipts(&deliveries), Duration::ZERO).await;
         twice.close();
-        let again = twice.receive(1, Duration::from_secs(5)).unwrap();
-        twice.acknowledge(&receipts(&again));
+        let again = twice.receive(1, Duration::from_secs(5)).await.unwrap();
+        twice.acknowledge(&receipts(&again)).await;
         assert!(twice.check_deliveries().unwrap_err().to_string().contains("2 deliveries of 1"));
 
         let broken = Watched::new(|_| Err("no message".to_owned()));
-        assert!(broken.receive(1, Duration::ZERO).unwrap().is_empty());
+        assert!(broken.receive(1, Duration::ZERO).await.unwrap().is_empty());
         assert!(broken.wait(&|_| false).unwrap_err().to_string().contains("no message"));
     }
 }

@@ -11,7 +11,8 @@ use foveate_net::webhook::Secrets;
 use foveate_net::{Client, ClientOptions};
 use foveate_queue::{Callback, ImageRef, Job, JobQueue, MemoryQueue, Message};
 use foveate_worker::{
-    Backoff, Batching, Callbacks, Embedding, Engine, InTurn, Output, Received, Task, TaskError, WorkerOptions,
+    Backoff, Batching, Callbacks, Embedding, Engine, InTurn, IoRuntime, Output, Received, Task, TaskError,
+    WorkerOptions,
 };
 
 pub(crate) const SECRET: &str = "whsec_c2VjcmV0LW9mLXRlc3RzLW9ubHktMzItYnl0ZXM=";
@@ -57,6 +58,7 @@ impl Task for Length {
 
 pub(crate) struct Setup {
     pub(crate) queue: Arc<MemoryQueue>,
+    pub(crate) runtime: IoRuntime,
     pub(crate) server: PhotoServer,
     pub(crate) task: Length,
 }
@@ -69,7 +71,13 @@ impl Setup {
         files.sort();
         let photos = files.iter().map(|path| std::fs::read(path).unwrap().into()).collect();
         let server = PhotoServer::start(photos, PhotoServerOptions::default()).unwrap();
-        Self { queue: Arc::new(MemoryQueue::new("jobs", lease, max_receive)), server, task: Length::default() }
+        let queue = Arc::new(MemoryQueue::new("jobs", lease, max_receive));
+        Self { queue, runtime: IoRuntime::start().unwrap(), server, task: Length::default() }
+    }
+
+    /// Waits for a call of the queue.
+    pub(crate) fn wait_for<T>(&self, call: impl Future<Output = T>) -> T {
+        self.runtime.handle().block_on(call)
     }
 
     pub(crate) fn client(&self) -> Arc<Client> {
@@ -82,6 +90,7 @@ impl Setup {
     pub(crate) fn engine(&self) -> Engine {
         let batching = Batching { max: 4, delay: Duration::from_millis(5), lanes: 1 };
         let engine = Engine::builder().client(self.client()).downloaders(8).workers(2);
+        let engine = engine.runtime(self.runtime.handle().clone());
         engine.task("embed", self.task.clone(), batching).build().unwrap()
     }
 
@@ -106,13 +115,13 @@ impl Setup {
     }
 
     pub(crate) fn send_body(&self, id: &str, body: Vec<u8>) {
-        self.queue.send(&[Message { id: id.to_owned(), body }])[0].as_ref().unwrap();
+        self.wait_for(self.queue.send(&[Message { id: id.to_owned(), body }])).remove(0).unwrap();
     }
 
     /// Waits until every message is settled.
     pub(crate) fn wait(&self) {
         wait_until(Duration::from_secs(30), || {
-            let depth = self.queue.depth().unwrap();
+            let depth = self.wait_for(self.queue.depth()).unwrap();
             depth.waiting + depth.leased == 0
         });
     }

@@ -11,7 +11,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use foveate::backends;
-use foveate::queue::{DeadLetter, Depth, Fate, JobQueue, QueueOptions};
+use foveate::queue::{Buried, DeadLetter, Depth, Fate, JobQueue, QueueOptions};
+use foveate::worker::IoRuntime;
 use foveate_net::photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_testkit::ignore;
 use serde_json::Value;
@@ -58,13 +59,13 @@ impl Broker {
         }
     }
 
-    fn connect(&self, lease: Duration) -> Box<dyn JobQueue> {
+    async fn connect(&self, lease: Duration) -> Box<dyn JobQueue> {
         let settings = match self {
             Self::Nats(_) => Default::default(),
             Self::Sqs(server) => server.settings(),
         };
         let options = QueueOptions { lease: Some(lease), create: true, settings, ..QueueOptions::new(self.address()) };
-        backends::queues().get(options.scheme().unwrap()).unwrap().open(&options).unwrap()
+        backends::queues().get(options.scheme().unwrap()).unwrap().open(&options).await.unwrap()
     }
 }
 
@@ -80,6 +81,7 @@ pub(crate) struct Stage {
     pub(crate) photos: PhotoServer,
     pub(crate) folder: TempDir,
     queue: Box<dyn JobQueue>,
+    runtime: IoRuntime,
     lease: Duration,
     /// Number of different photos.
     count: usize,
@@ -99,9 +101,10 @@ impl Stage {
     ) -> Self {
         let count = photos.len();
         let photos = PhotoServer::start(photos, options).unwrap();
-        let queue = broker.connect(lease);
+        let runtime = IoRuntime::start().unwrap();
+        let queue = runtime.handle().block_on(broker.connect(lease));
         let folder = tempfile::tempdir().unwrap();
-        Self { broker, photos, folder, queue, lease, count, started: AtomicUsize::new(0) }
+        Self { broker, photos, folder, queue, runtime, lease, count, started: AtomicUsize::new(0) }
     }
 
     /// Returns `foveate COMMAND` on the queue.
@@ -176,7 +179,7 @@ impl Stage {
 
     /// Returns the queue's depth; `None` while the broker is down.
     pub(crate) fn depth(&self) -> Option<Depth> {
-        self.queue.depth().ok()
+        self.runtime.handle().block_on(self.queue.depth()).ok()
     }
 
     /// Returns the number of unfinished messages.
@@ -207,11 +210,11 @@ impl Stage {
     /// Returns the dead letters, each with its job's id.
     pub(crate) fn dead_letters(&self) -> Vec<(String, DeadLetter)> {
         let mut letters = Vec::new();
-        let review = self.queue.review(&mut |buried| {
+        let mut judge = |buried: &Buried| {
             letters.push((buried.id.clone(), buried.why.clone()));
             Fate::Keep
-        });
-        review.unwrap();
+        };
+        self.runtime.handle().block_on(self.queue.review(&mut judge)).unwrap();
         letters
     }
 
