@@ -15,8 +15,8 @@ use anyhow::{Context, Result, ensure};
 use crate::cargo::{cargo, forget_package, parsed, shell, succeed, target};
 use crate::tree::copy_tree;
 use crate::{
-    bench_matrix, clock, examples, faults, figures, kernels, new_backend, package, pixels, readme, selection, setup,
-    tidy, wheel,
+    attacks, bench_matrix, clock, examples, faults, figures, kernels, new_backend, package, pixels, readme, selection,
+    setup, tidy, wheel,
 };
 
 #[derive(clap::Args)]
@@ -68,8 +68,8 @@ const AS_DESIGNED: &str = "cargo build -F candle-cuda,turbojpeg";
 const LOGS: &str = "target/ci";
 
 /// Cheap and informative steps first, then the tests, because on a slow machine the last steps are left out.
-/// `newcomer`, `pixels` and `matrix` use what `test` builds.
-const STEPS: [CiStep; 22] = [
+/// `newcomer`, `attacks`, `pixels` and `matrix` use what `test` builds.
+const STEPS: [CiStep; 23] = [
     always("fmt", "formatting", |ci| done(cargo(ci.root).args(["fmt", "--all", "--", "--check"]))),
     always("tidy", "the architecture's rules", tidy_step),
     always("deny", "licences, bans and sources of dependencies", deny),
@@ -87,6 +87,7 @@ const STEPS: [CiStep; 22] = [
     ),
     always("wheel", "the Python wheel, and its tests in a fresh environment", wheel),
     always("faults", "disturbed at any call, every sink's output comes out the same", faults_step),
+    always("attacks", "hostile jobs cost a worker's honest jobs none of their outcomes", attacks_step),
     always("kernels", "the committed PTX is the kernels', and fits every device", |ci| {
         ended(kernels::run(ci.root, &parsed(&["--check"])?))
     }),
@@ -304,6 +305,18 @@ fn faults_step(ci: Ci<'_>) -> Result<StepEnd> {
         return Ok(StepEnd::NotRun("the injector knows Linux's system calls"));
     }
     ended(faults::run(ci.root, &parsed(ci.form())?))
+}
+
+fn attacks_step(ci: Ci<'_>) -> Result<StepEnd> {
+    if !setup::is_done(ci.root) {
+        return Ok(LIBRARIES);
+    }
+    if let Some(reason) = attacks::missing() {
+        return Ok(StepEnd::NotRun(reason));
+    }
+    let program = selection::build(ci.root, "foveate")?;
+    let program = program.to_str().context("the target folder is not UTF-8")?;
+    ended(attacks::run(ci.root, &parsed(&["--quick", "--program", program])?))
 }
 
 fn fuzz(ci: Ci<'_>) -> Result<StepEnd> {

@@ -3,6 +3,7 @@
 // A command-line tool prints on standard output.
 #![allow(clippy::print_stdout)]
 
+mod attacks;
 mod bench_matrix;
 mod cargo;
 mod ci;
@@ -64,6 +65,9 @@ enum Chore {
     /// Attack the outputs' durability: a fault at every file system call, power losses, two writers
     #[command(after_help = examples(&["faults", "faults --full --seed 7", "faults --only parquet/call/17/kill"]))]
     Faults(faults::FaultArgs),
+    /// Measure what hostile jobs cost the honest jobs of a worker: a CSV file
+    #[command(after_help = examples(&["attacks", "attacks --only drip --rounds 3", "attacks --soak --minutes 30"]))]
+    Attacks(attacks::AttackArgs),
     /// Install what the native backends need, on Debian and Ubuntu
     #[command(after_help = examples(&["setup", "setup --only turbojpeg,ort --check"]))]
     Setup(setup::SetupArgs),
@@ -119,6 +123,7 @@ fn run(chore: &Chore, root: &Path) -> Result<()> {
         Chore::Ci(args) => ci::run(root, args),
         Chore::Test(args) => test::run(root, args),
         Chore::Faults(args) => faults::run(root, args),
+        Chore::Attacks(args) => attacks::run(root, args),
         Chore::Setup(args) => setup::run(root, args),
         Chore::Examples => examples::run(root),
         Chore::Kernels(args) => kernels::run(root, args),
