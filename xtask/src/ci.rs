@@ -290,9 +290,7 @@ fn newcomer(ci: Ci<'_>) -> Result<StepEnd> {
 
 fn wheel(ci: Ci<'_>) -> Result<StepEnd> {
     if let Some(reason) = wheel::missing() {
-        let is_required = std::env::var("FOVEATE_REQUIRE").is_ok_and(|all| all.split(',').any(|name| name == "python"));
-        ensure!(!is_required, "{reason}");
-        return Ok(StepEnd::NotRun(reason));
+        return without("python", reason);
     }
     if ci.full {
         return logged(ci, "cargo xtask wheel --test", "wheel.log");
@@ -312,7 +310,7 @@ fn attacks_step(ci: Ci<'_>) -> Result<StepEnd> {
         return Ok(LIBRARIES);
     }
     if let Some(reason) = attacks::missing() {
-        return Ok(StepEnd::NotRun(reason));
+        return without("nats", reason);
     }
     let program = selection::build(ci.root, "foveate")?;
     let program = program.to_str().context("the target folder is not UTF-8")?;
@@ -395,6 +393,13 @@ fn logged(ci: Ci<'_>, command: &str, log: &str) -> Result<StepEnd> {
     let status = child.wait()?;
     ensure!(status.success(), "the tests failed ({status})");
     Ok(StepEnd::Done)
+}
+
+/// The end of a step without a resource. Fails if `FOVEATE_REQUIRE` names it.
+fn without(resource: &str, reason: &'static str) -> Result<StepEnd> {
+    let is_required = std::env::var("FOVEATE_REQUIRE").is_ok_and(|all| all.split(',').any(|name| name == resource));
+    ensure!(!is_required, "{reason}");
+    Ok(StepEnd::NotRun(reason))
 }
 
 fn done(command: &mut Command) -> Result<StepEnd> {

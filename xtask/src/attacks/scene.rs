@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use foveate_testkit::brokers::{AwsServer, NatsServer};
+use foveate_testkit::brokers::{AwsServer, NatsServer, free_port};
 use serde_json::{Value, json};
 
 use super::site::{HostileSite, SiteRecord};
@@ -30,7 +30,7 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// The program, the brokers and the server.
 pub(super) struct AttackBench {
-    pub(super) program: PathBuf,
+    program: PathBuf,
     model: PathBuf,
     folder: PathBuf,
     pub(super) site: Arc<HostileSite>,
@@ -63,6 +63,8 @@ pub(super) struct PlayedScene {
     pub(super) honest_dead: usize,
     pub(super) hostile_dead: usize,
     pub(super) hostile_answered: usize,
+    /// Seconds from the end of an outage to the last of its jobs.
+    pub(super) recovered_s: Option<f64>,
     /// Honest jobs that are neither answered nor on the queue.
     pub(super) lost: usize,
     /// Jobs that were answered with two results.
@@ -109,8 +111,9 @@ impl AttackBench {
 
     /// Starts a worker that may reach these addresses, and waits until it receives messages.
     pub(super) fn worker(&self, queue: &SceneQueue, name: &str, hosts: &[String]) -> Result<AttackedWorker> {
-        let mut command = self.foveate(queue, &["worker", "--create", "--log", "json", "--batch", "8"]);
-        command.args(["--listen", "127.0.0.1:0", "--callback-http", "--model"]).arg(&self.model);
+        let mut command = self.foveate(queue, &["worker", "--create", "--batch", "8"]);
+        let address = format!("127.0.0.1:{}", free_port());
+        command.args(["--listen", &address, "--callback-http", "--model"]).arg(&self.model);
         for host in HONEST_HOSTS.into_iter().chain(hosts.iter().map(String::as_str)) {
             command.args(["--allow-private", host]);
         }
@@ -118,7 +121,17 @@ impl AttackBench {
             let receiver = format!("{receiver}:{}", self.site.port);
             command.args(["--callback-host", &receiver, "--callback-private", &receiver]);
         }
-        AttackedWorker::start(&mut command, self.folder.join(format!("{}-{name}.log", queue.name)))
+        let log = self.folder.join(format!("{}-{name}.log", queue.name));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
+        let child = command.spawn().context("cannot start the worker")?;
+        let mut worker = AttackedWorker { child, log, address };
+        let end = Instant::now() + PATIENCE;
+        while !worker.get("/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 ")) {
+            worker.check()?;
+            ensure!(Instant::now() < end, "the worker does not get ready; see {}", worker.log.display());
+            sleep(LOOK);
+        }
+        Ok(worker)
     }
 
     /// Queues jobs, as JSON.
@@ -215,16 +228,20 @@ impl AttackBench {
         while self.site.record().count("honest-") < honest && start.elapsed() < PATIENCE {
             worker.check()?;
             for path in ["/readyz", "/metrics"] {
-                slowest_probe = slowest_probe.max(worker.ask(path));
+                let asked = Instant::now();
+                let is_answered = worker.get(path).is_ok_and(|answer| answer.starts_with("HTTP/1.1 "));
+                slowest_probe = slowest_probe.max(if is_answered { asked.elapsed() } else { PROBE_TIMEOUT });
             }
             sleep(LOOK);
         }
+        let mut recovered_s = None;
         if let Some(outage) = attack.filter(|attack| attack.recovers) {
             self.site.recover();
-            let end = Instant::now() + self.recovery;
-            while self.site.record().count("hostile-") < outage.jobs && Instant::now() < end {
+            let back = Instant::now();
+            while self.site.record().count("hostile-") < outage.jobs && back.elapsed() < self.recovery {
                 sleep(LOOK);
             }
+            recovered_s = Some(back.elapsed().as_secs_f64().round());
         }
         worker.check()?;
         let peak_mib = worker.memory_mib("VmHWM")?;
@@ -240,6 +257,7 @@ impl AttackBench {
             slowest_probe_s: slowest_probe.as_secs_f64(),
             honest_dead,
             hostile_dead: rest.dead.len() - honest_dead,
+            recovered_s,
             hostile_answered: record.count("hostile-"),
             lost: (honest - seconds.len() - honest_dead).saturating_sub(usize::try_from(rest.open)?),
             differing: record.answered.values().filter(|job| job.differs).count(),
@@ -256,29 +274,6 @@ pub(super) struct AttackedWorker {
 }
 
 impl AttackedWorker {
-    fn start(command: &mut Command, log: PathBuf) -> Result<Self> {
-        let lines = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(lines);
-        let child = command.spawn().context("cannot start the worker")?;
-        let mut worker = Self { child, log, address: String::new() };
-        let end = Instant::now() + PATIENCE;
-        while worker.said("receiving messages")?.is_none() {
-            worker.check()?;
-            ensure!(Instant::now() < end, "the worker receives no messages; see {}", worker.log.display());
-            sleep(LOOK);
-        }
-        let listens = worker.said("serving /healthz, /readyz and /metrics")?.context("the worker does not listen")?;
-        worker.address = listens["address"].as_str().context("the worker names no address")?.to_owned();
-        Ok(worker)
-    }
-
-    /// The first log line with this message.
-    fn said(&self, message: &str) -> Result<Option<Value>> {
-        let text = fs::read_to_string(&self.log)?;
-        let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        Ok(lines.find(|line| line["message"] == message))
-    }
-
     /// Fails if the worker has ended.
     pub(super) fn check(&mut self) -> Result<()> {
         let ended = self.child.try_wait()?;
@@ -294,15 +289,7 @@ impl AttackedWorker {
         Ok(kib.parse::<f64>()? / 1024.0)
     }
 
-    /// Asks for a path, and returns the time until the answer, or [`PROBE_TIMEOUT`] without one.
-    fn ask(&self, path: &str) -> Duration {
-        let start = Instant::now();
-        match self.get(path) {
-            Ok(answer) if answer.starts_with("HTTP/1.1 ") => start.elapsed().min(PROBE_TIMEOUT),
-            _ => PROBE_TIMEOUT,
-        }
-    }
-
+    /// Answer to a request of a probe.
     fn get(&self, path: &str) -> Result<String> {
         let mut stream = TcpStream::connect_timeout(&self.address.parse()?, PROBE_TIMEOUT)?;
         stream.set_read_timeout(Some(PROBE_TIMEOUT))?;

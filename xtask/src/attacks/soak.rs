@@ -33,7 +33,6 @@ struct SoakMinute {
     /// Resident memory of the worker that lives all the time, and of the one that is killed.
     steady_mib: f64,
     killed_mib: f64,
-    broker_restarts: usize,
 }
 
 pub(super) fn run(bench: &mut AttackBench, minutes: usize, csv: &Path) -> Result<()> {
@@ -52,8 +51,16 @@ pub(super) fn run(bench: &mut AttackBench, minutes: usize, csv: &Path) -> Result
             steady.check()?;
             killed.check()?;
         }
-        let restarted = usize::from(minute > minutes.div_ceil(2));
-        let row = row(bench, minute, sent, [steady.memory_mib("VmRSS")?, killed.memory_mib("VmRSS")?], restarted);
+        let record = bench.site.record();
+        let row = SoakMinute {
+            minute,
+            sent,
+            answered: record.answered.len(),
+            repeated: record.answered.values().map(|job| job.times - 1).sum(),
+            steady_mib: steady.memory_mib("VmRSS")?.round(),
+            killed_mib: killed.memory_mib("VmRSS")?.round(),
+        };
+        drop(record);
         println!(
             "minute {minute}: {sent} sent, {} answered and {} again, {:.0} and {:.0} MiB",
             row.answered, row.repeated, row.steady_mib, row.killed_mib
@@ -94,21 +101,6 @@ fn send(bench: &AttackBench, queue: &SceneQueue, sent: usize) -> Result<()> {
         jobs.push(AttackBench::job(&format!("job-{n}"), &image, &bench.site.url(RECEIVER, callback)));
     }
     bench.enqueue(queue, &jobs)
-}
-
-fn row(bench: &AttackBench, minute: usize, sent: usize, mib: [f64; 2], broker_restarts: usize) -> SoakMinute {
-    let record = bench.site.record();
-    let answered = record.answered.len();
-    let repeated = record.answered.values().map(|job| job.times - 1).sum();
-    SoakMinute {
-        minute,
-        sent,
-        answered,
-        repeated,
-        steady_mib: mib[0].round(),
-        killed_mib: mib[1].round(),
-        broker_restarts,
-    }
 }
 
 /// Checks that every job has one outcome, and compares the memory of the first and the last quarter.

@@ -49,7 +49,7 @@ const SLOW_HOSTS: WorkerAttack = WorkerAttack { name: "slow hosts", hosts: 2, im
 const DEAF_RECEIVER: WorkerAttack = WorkerAttack { name: "deaf receiver", callback: "silent", ..HARMLESS };
 const MISSING_RECEIVER: WorkerAttack =
     WorkerAttack { name: "receiver answers 404", callback: "missing", recovers: true, ..HARMLESS };
-/// Nothing works the jobs before the honest ones come.
+/// Without a head start, the honest jobs stand behind them in the queue.
 const DEAD_URLS: WorkerAttack = WorkerAttack { name: "dead URLs", is_dead: true, head_start: 0, ..HARMLESS };
 
 /// The attacks of the short form.
