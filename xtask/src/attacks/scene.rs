@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use foveate_testkit::brokers::{AwsServer, NatsServer, free_port};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::site::{HostileSite, SiteRecord};
@@ -22,7 +23,7 @@ use crate::cargo::output;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause between two looks at the callbacks and the probes.
 const LOOK: Duration = Duration::from_millis(100);
-/// Kubernetes gives a probe one second, unless told otherwise; far above it, the worker counts as gone.
+/// A probe that takes so long counts as unanswered.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of metadata that `enqueue` sends. Larger ones go to NATS directly, as another program would send them.
 const MOST_METADATA: usize = 64 << 10;
@@ -54,21 +55,33 @@ pub(super) struct QueueRest {
     pub(super) dead: BTreeSet<String>,
 }
 
-/// The outcome of a scene.
-pub(super) struct PlayedScene {
-    /// Seconds from the sending of the honest jobs to each of their callbacks, sorted.
-    pub(super) seconds: Vec<f64>,
+/// The outcome of a scene: a row of the CSV file.
+#[derive(Serialize)]
+pub(super) struct SceneRow {
+    pub(super) attack: &'static str,
+    broker: String,
+    /// `attacked`, or `calm`: the same honest jobs without the hostile ones.
+    scene: &'static str,
+    pub(super) round: usize,
+    hostile_jobs: usize,
+    pub(super) honest_jobs: usize,
+    pub(super) answered: usize,
+    /// Seconds from the sending of the honest jobs to the median and the last of their callbacks; 0 if too few came.
+    pub(super) median_s: f64,
+    pub(super) last_s: f64,
     pub(super) peak_mib: f64,
     pub(super) slowest_probe_s: f64,
     pub(super) honest_dead: usize,
     pub(super) hostile_dead: usize,
     pub(super) hostile_answered: usize,
-    /// Seconds from the end of an outage to the last of its jobs.
+    /// Seconds from the end of an outage to the last of its jobs, or until the scene ended.
     pub(super) recovered_s: Option<f64>,
-    /// Honest jobs that are neither answered nor on the queue.
+    /// Jobs that are neither answered nor on the queue, nor among the dead letters.
     pub(super) lost: usize,
     /// Jobs that were answered with two results.
     pub(super) differing: usize,
+    /// Goals that the scene misses, separated by semicolons.
+    pub(super) missed: String,
 }
 
 impl AttackBench {
@@ -209,16 +222,22 @@ impl AttackBench {
         if attack.metadata > MOST_METADATA { self.publish(queue, &jobs) } else { self.enqueue(queue, &jobs) }
     }
 
-    /// Plays a scene; without an attack, the honest jobs alone.
-    pub(super) fn play(&self, queue: &SceneQueue, attack: Option<&WorkerAttack>, honest: usize) -> Result<PlayedScene> {
-        let hosts = attack.map_or(0, |attack| attack.hosts);
-        let hosts: Vec<String> = (0..hosts).map(hostile_address).collect();
+    /// Plays a scene, or its honest jobs alone.
+    pub(super) fn play(
+        &self,
+        queue: &SceneQueue,
+        attack: &WorkerAttack,
+        is_attacked: bool,
+        honest: usize,
+    ) -> Result<SceneRow> {
+        let hosts: Vec<String> = (0..attack.hosts).map(hostile_address).collect();
         let mut worker = self.worker(queue, "worker", &hosts)?;
         let mut sockets = Vec::new();
-        if let Some(attack) = attack {
+        if is_attacked {
             self.send_hostile(queue, attack)?;
+            // A worker may leave them in the system's backlog, where there is room for some.
             for _ in 0..attack.idle_sockets {
-                sockets.push(TcpStream::connect(&worker.address)?);
+                sockets.extend(TcpStream::connect_timeout(&worker.address.parse()?, LOOK));
             }
             sleep(Duration::from_secs(attack.head_start));
         }
@@ -235,35 +254,53 @@ impl AttackBench {
             sleep(LOOK);
         }
         let mut recovered_s = None;
-        if let Some(outage) = attack.filter(|attack| attack.recovers) {
+        if is_attacked && attack.recovers {
             self.site.recover();
             let back = Instant::now();
-            while self.site.record().count("hostile-") < outage.jobs && back.elapsed() < self.recovery {
+            while self.site.record().count("hostile-") < attack.jobs && back.elapsed() < self.recovery {
                 sleep(LOOK);
             }
             recovered_s = Some(back.elapsed().as_secs_f64().round());
         }
         worker.check()?;
-        let peak_mib = worker.memory_mib("VmHWM")?;
+        let peak_mib = worker.memory_mib("VmHWM")?.round();
         let rest = self.rest(queue)?;
         drop(worker);
         let record = self.site.record();
-        let honest_jobs = record.answered.iter().filter(|(id, _)| id.starts_with("honest-"));
-        let mut seconds: Vec<f64> = honest_jobs.map(|(_, job)| (job.first - start).as_secs_f64()).collect();
+        let mut seconds = Vec::new();
+        for (_, job) in record.answered.iter().filter(|(id, _)| id.starts_with("honest-")) {
+            seconds.push(rounded(job.first - start));
+        }
         seconds.sort_by(f64::total_cmp);
+        let hostile_jobs = if is_attacked { attack.jobs } else { 0 };
         let honest_dead = rest.dead.iter().filter(|id| id.starts_with("honest-")).count();
-        Ok(PlayedScene {
+        let known = record.answered.len() + rest.dead.len() + usize::try_from(rest.open)?;
+        Ok(SceneRow {
+            attack: attack.name,
+            broker: format!("{:?}", attack.broker).to_lowercase(),
+            scene: if is_attacked { "attacked" } else { "calm" },
+            round: 0,
+            hostile_jobs,
+            honest_jobs: honest,
+            answered: seconds.len(),
+            median_s: seconds.get(honest / 2).copied().unwrap_or_default(),
+            last_s: seconds.last().copied().unwrap_or_default(),
             peak_mib,
-            slowest_probe_s: slowest_probe.as_secs_f64(),
+            slowest_probe_s: rounded(slowest_probe),
             honest_dead,
             hostile_dead: rest.dead.len() - honest_dead,
-            recovered_s,
             hostile_answered: record.count("hostile-"),
-            lost: (honest - seconds.len() - honest_dead).saturating_sub(usize::try_from(rest.open)?),
+            recovered_s,
+            lost: (hostile_jobs + honest).saturating_sub(known),
             differing: record.answered.values().filter(|job| job.differs).count(),
-            seconds,
+            missed: String::new(),
         })
     }
+}
+
+/// Seconds to the millisecond.
+fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
 /// A running worker; dropping it kills it.

@@ -63,7 +63,8 @@ pub(super) const ATTACKS: [WorkerAttack; 18] = [
     WorkerAttack { name: "deaf receiver, fast once", callback: "once/silent", ..DEAF_RECEIVER },
     MISSING_RECEIVER,
     WorkerAttack { name: "receiver answers 404, fast once", callback: "once/missing", ..MISSING_RECEIVER },
-    WorkerAttack { name: "bombs", image: "bomb", ..HARMLESS },
+    // Each takes a decoder about a second.
+    WorkerAttack { name: "bombs", jobs: 40, image: "bomb", ..HARMLESS },
     WorkerAttack { name: "gzip bombs", image: "gzip", ..HARMLESS },
     WorkerAttack { name: "endless headers", image: "endless", ..HARMLESS },
     DEAD_URLS,
@@ -72,8 +73,9 @@ pub(super) const ATTACKS: [WorkerAttack; 18] = [
     WorkerAttack { name: "metadata of 60 KB", jobs: 1000, metadata: 60_000, ..DEAF_RECEIVER },
     WorkerAttack { name: "metadata of 200 KB", jobs: 1000, metadata: 200_000, ..DEAF_RECEIVER },
     WorkerAttack { name: "idle sockets", jobs: 0, idle_sockets: 500, ..HARMLESS },
-    WorkerAttack { name: "deaf receiver on SQS", broker: SceneBroker::Sqs, ..DEAF_RECEIVER },
-    WorkerAttack { name: "dead URLs on SQS", broker: SceneBroker::Sqs, ..DEAD_URLS },
+    // moto takes tens of milliseconds for a message.
+    WorkerAttack { name: "deaf receiver on SQS", broker: SceneBroker::Sqs, jobs: 50, ..DEAF_RECEIVER },
+    WorkerAttack { name: "dead URLs on SQS", broker: SceneBroker::Sqs, jobs: 50, ..DEAD_URLS },
 ];
 
 /// Address of hostile host `n`: a /24 network, and so a site, of its own.
