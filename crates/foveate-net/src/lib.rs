@@ -27,4 +27,4 @@ pub use error::{NetError, OptionsError, Rule};
 pub use inline::{ImageAddress, decode_base64, decode_data, decode_form, is_base64};
 pub use options::{ClientOptions, RequestHeaders};
 pub use target::{MAX_ADDRESS, check, server, site};
-pub use turns::{KeyTurn, Turns};
+pub use turns::{KeyTurn, TurnUse, Turns};

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -7,8 +8,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[derive(Debug)]
 pub struct Turns {
     most: usize,
-    /// The keys in use, so there are never more than tasks.
-    keys: Mutex<HashMap<String, Arc<Semaphore>>>,
+    keys: Mutex<HashMap<String, TurnUse>>,
+}
+
+/// The use of a key's turns. A key without any use is forgotten.
+#[derive(Debug)]
+pub struct TurnUse {
+    /// Those that wait for a turn.
+    pub waiting: usize,
+    /// The beginning of each turn under way.
+    pub active: Vec<Instant>,
+    /// True if any turn has ended.
+    pub has_ended: bool,
+    semaphore: Arc<Semaphore>,
 }
 
 /// One of a key's turns, until it is dropped.
@@ -16,7 +28,8 @@ pub struct Turns {
 pub struct KeyTurn {
     turns: Arc<Turns>,
     key: String,
-    semaphore: Arc<Semaphore>,
+    /// `None` while it waits.
+    since: Option<Instant>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -28,23 +41,56 @@ impl Turns {
 
     /// Waits for a turn.
     pub async fn take(self: &Arc<Self>, key: String) -> KeyTurn {
-        let semaphore = Arc::clone(self.lock().entry(key.clone()).or_insert_with(|| Semaphore::new(self.most).into()));
-        let mut turn = KeyTurn { turns: Arc::clone(self), key, semaphore, permit: None };
-        turn.permit = Arc::clone(&turn.semaphore).acquire_owned().await.ok();
+        let semaphore = self.wait(&key);
+        let mut turn = KeyTurn { turns: Arc::clone(self), key, since: None, permit: None };
+        turn.permit = semaphore.acquire_owned().await.ok();
+        turn.begin();
         turn
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Semaphore>>> {
+    /// The keys in use.
+    pub fn uses(&self) -> MutexGuard<'_, HashMap<String, TurnUse>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self, key: &str) -> Arc<Semaphore> {
+        let mut keys = self.uses();
+        let of_key = keys.entry(key.to_owned()).or_insert_with(|| TurnUse {
+            waiting: 0,
+            active: Vec::new(),
+            has_ended: false,
+            semaphore: Arc::new(Semaphore::new(self.most)),
+        });
+        of_key.waiting += 1;
+        Arc::clone(&of_key.semaphore)
+    }
+}
+
+impl KeyTurn {
+    fn begin(&mut self) {
+        let now = Instant::now();
+        self.since = Some(now);
+        if let Some(of_key) = self.turns.uses().get_mut(&self.key) {
+            of_key.waiting -= 1;
+            of_key.active.push(now);
+        }
     }
 }
 
 impl Drop for KeyTurn {
     fn drop(&mut self) {
-        self.permit = None;
-        let mut keys = self.turns.lock();
-        // The map's and this one: every other user took it under this lock.
-        if Arc::strong_count(&self.semaphore) == 2 {
+        let mut keys = self.turns.uses();
+        let Some(of_key) = keys.get_mut(&self.key) else { return };
+        match self.since {
+            None => of_key.waiting -= 1,
+            Some(since) => {
+                of_key.has_ended = true;
+                if let Some(place) = of_key.active.iter().position(|begin| *begin == since) {
+                    of_key.active.swap_remove(place);
+                }
+            }
+        }
+        if of_key.waiting == 0 && of_key.active.is_empty() {
             keys.remove(&self.key);
         }
     }
@@ -73,12 +119,13 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(order.lock().unwrap().is_empty());
+        assert_eq!((turns.uses()["a"].waiting, turns.uses()["a"].active.len()), (8, 2));
         drop(held);
         for task in tasks {
             task.await.unwrap();
         }
         assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
-        assert!(turns.lock().is_empty(), "a key is remembered after its last turn");
+        assert!(turns.uses().is_empty(), "a key is remembered after its last turn");
     }
 
     #[tokio::test]
@@ -88,8 +135,9 @@ mod tests {
         let held = turns.take("a".to_owned()).await;
         drop(turns.take("b".to_owned()).await);
         assert!(timeout(soon, turns.take("a".to_owned())).await.is_err());
+        assert_eq!((turns.uses()["a"].waiting, turns.uses()["a"].has_ended), (0, false));
         drop(held);
         drop(turns.take("a".to_owned()).await);
-        assert!(turns.lock().is_empty());
+        assert!(turns.uses().is_empty());
     }
 }

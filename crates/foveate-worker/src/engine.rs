@@ -1,7 +1,8 @@
 //! Processes requests: download → preprocess → dynamic batch → process.
 //!
-//! Passing a request on never blocks: each queue has room for every request under way. Two limits bound them: the
-//! number of requests, at the entrance, and bytes, before a body is read. So no stage can block another.
+//! A download is a task, and the other stages have threads. Passing a request on never blocks: each queue has room for
+//! every request under way. Two limits bound them: the number of requests, at the entrance, and bytes, before a body is
+//! read. So no stage can block another.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -9,29 +10,33 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use foveate_net::Client;
+use foveate_net::{Client, Turns};
 use foveate_pipeline::Queue;
 use foveate_source::AllowedObjects;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
-use crate::engine_state::{EngineItem, EngineState, NamedTask};
+use crate::downloads::pass_on;
+use crate::engine_state::{EngineItem, EngineState, NamedTask, Place, site};
 use crate::engine_threads;
 use crate::erased::{self, AnyLane, AnyTask};
+use crate::fair_queue::FairQueue;
 use crate::io_runtime::IoRuntime;
-use crate::limits::Budget;
+use crate::memory_budget::MemoryBudget;
 use crate::metrics::WorkerMetrics;
-use crate::site_queue::SiteQueue;
-use crate::watchdog::{ThreadWatch, Watchdog};
-use crate::{Batching, EngineError, Probe, Rejected, Request, Task, lock};
+use crate::progress::Progress;
+use crate::{Batching, EngineError, Probe, Rejected, Request, Task, lock, sites};
 
 /// Longest wait at shutdown for threads without work.
 const MOMENT: Duration = Duration::from_secs(1);
+/// Most requests of slow sites that a worker may add to its limit.
+pub(crate) const MAX_STALLED: usize = 4096;
 
 /// Configures and starts an [`Engine`].
 pub struct EngineBuilder {
     client: Option<Arc<Client>>,
     objects: Option<AllowedObjects>,
-    downloaders: usize,
+    downloads: usize,
     workers: usize,
     max_in_flight: usize,
     max_bytes_in_flight: u64,
@@ -49,7 +54,7 @@ impl Default for EngineBuilder {
         Self {
             client: None,
             objects: None,
-            downloaders: 64,
+            downloads: 64,
             workers: cores,
             max_in_flight: 512,
             max_bytes_in_flight: 256 << 20,
@@ -63,8 +68,7 @@ impl Default for EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// Downloads images with `client`. Without a client, requests must carry their bytes or name objects. A site, or a
-    /// bucket, has at most a quarter of the threads; further requests wait without a thread.
+    /// Downloads images with `client`. Without a client, requests must carry their bytes or name objects.
     #[must_use]
     pub fn client(self, client: Arc<Client>) -> Self {
         Self { client: Some(client), ..self }
@@ -76,10 +80,11 @@ impl EngineBuilder {
         Self { objects: Some(objects), ..self }
     }
 
-    /// Number of threads that download. With 0, the next stage's threads download. Default: 64.
+    /// A site, or a bucket, has at most a quarter of this number of downloads at once; there is no limit for all sites
+    /// together. With 0, the next stage's threads download. Default: 64.
     #[must_use]
-    pub fn downloaders(self, threads: usize) -> Self {
-        Self { downloaders: threads, ..self }
+    pub fn downloads(self, downloads: usize) -> Self {
+        Self { downloads, ..self }
     }
 
     /// Number of threads that preprocess. With 0, the threads that process also preprocess. Default: one per core.
@@ -106,7 +111,7 @@ impl EngineBuilder {
         Self { max_bytes: bytes, ..self }
     }
 
-    /// Longest time that a stage may spend on one item before the engine counts as stuck. Default: 2 minutes.
+    /// Longest time in which the threads may finish nothing before the engine counts as stuck. Default: 2 minutes.
     #[must_use]
     pub fn stall(self, limit: Duration) -> Self {
         Self { stall: limit, ..self }
@@ -134,29 +139,31 @@ impl EngineBuilder {
     /// [`EngineError`].
     pub fn build(self) -> Result<Engine, EngineError> {
         self.check()?;
-        let room = self.max_in_flight;
+        let room = self.max_in_flight + MAX_STALLED;
         let mut tasks = Vec::new();
         for (name, task, batching) in self.tasks {
             let ready = Queue::new("process", room, u64::MAX, None);
             tasks.push(NamedTask { name, task, batching, ready, coming: AtomicUsize::new(0) });
         }
         let runtime = self.runtime.map_or_else(IoRuntime::start, Ok)?;
+        let per_host = self.client.as_ref().map_or(usize::MAX, |client| client.options().per_host);
         let shared = Arc::new(EngineState {
-            runtime: runtime.handle().clone(),
-            downloads: SiteQueue::new(self.downloaders, room / 4),
-            files: Queue::new("preprocess", room, u64::MAX, None),
+            turns: Turns::new(per_host.min(self.downloads / 4)),
+            files: FairQueue::new(),
             tasks,
-            downloaders: self.downloaders,
+            has_downloads: self.downloads > 0,
             workers: self.workers,
-            requests: Budget::new(room as u64),
-            bytes: Budget::new(self.max_bytes_in_flight),
+            in_flight: Arc::default(),
+            max_in_flight: self.max_in_flight,
+            memory: MemoryBudget::new(self.max_bytes_in_flight),
             max_bytes: self.max_bytes,
+            runtime: runtime.handle().clone(),
             client: self.client,
             objects: self.objects,
             metrics: Arc::new(WorkerMetrics::new()),
-            watchdog: Watchdog::new(),
             stopping: AtomicBool::new(false),
-            finished: Mutex::new(Instant::now()),
+            stopped: CancellationToken::new(),
+            progress: Progress::default(),
             stall: self.stall,
         });
         let threads = engine_threads::start(&shared, self.lanes)?;
@@ -201,6 +208,14 @@ impl Engine {
     /// # Errors
     /// [`Rejected`] contains the request, which has no outcome.
     pub fn submit(&self, request: Request) -> Result<(), Rejected> {
+        match self.in_flight() < self.max_in_flight() {
+            true => self.accept(request),
+            false => Err(Rejected::Full(Box::new(request))),
+        }
+    }
+
+    /// Takes a request whose caller keeps to a limit of its own.
+    pub(crate) fn accept(&self, request: Request) -> Result<(), Rejected> {
         let shared = &self.shared;
         if shared.stopping.load(SeqCst) {
             return Err(Rejected::Stopping(Box::new(request)));
@@ -209,24 +224,12 @@ impl Engine {
             let known = self.tasks().collect::<Vec<_>>().join(", ");
             return Err(Rejected::NoTask { request: Box::new(request), known });
         };
-        let Some(place) = shared.requests.try_take(1) else {
-            return Err(Rejected::Full(Box::new(request)));
-        };
-        if shared.requests.taken() == 1 {
-            shared.progressed();
-        }
         let Request { id, image, metadata, done, span, .. } = request;
         shared.tasks[task].coming.fetch_add(1, SeqCst);
-        shared.pass_on(EngineItem {
-            id,
-            task,
-            form: Some(image.into()),
-            metadata,
-            done,
-            span,
-            queued: Instant::now(),
-            _place: place,
-        });
+        let site = site(&image);
+        let form = Some(image.into());
+        let place = Place::new(&shared.in_flight);
+        pass_on(shared, EngineItem { id, task, site, form, metadata, done, span, queued: Instant::now(), place });
         Ok(())
     }
 
@@ -247,12 +250,12 @@ impl Engine {
 
     /// Requests under way.
     pub fn in_flight(&self) -> usize {
-        self.shared.requests.taken() as usize
+        self.shared.in_flight.load(SeqCst)
     }
 
     /// Most requests under way at once.
     pub fn max_in_flight(&self) -> usize {
-        self.shared.requests.limit() as usize
+        self.shared.max_in_flight
     }
 
     /// The largest batch of any task.
@@ -262,7 +265,12 @@ impl Engine {
 
     /// Requests for images of slow sites. They wait for these, and not for the engine.
     pub(crate) fn stalled(&self) -> usize {
-        self.shared.downloads.stalled()
+        sites::stalled(&self.shared.turns).min(MAX_STALLED)
+    }
+
+    /// Returns true if an image is on a slow site, and enough others wait for it.
+    pub(crate) fn is_full(&self, site: &str) -> bool {
+        sites::is_full(&self.shared.turns, site, self.shared.max_in_flight / 4)
     }
 
     /// The engine's metrics.
@@ -270,9 +278,9 @@ impl Engine {
         &self.shared.metrics
     }
 
-    /// Adds a thread to the engine's watchdog.
-    pub(crate) fn watch(&self, thread: &str) -> ThreadWatch {
-        self.shared.watchdog.watch(thread, self.shared.stall)
+    /// The longest time in which threads may finish nothing.
+    pub(crate) fn stall(&self) -> Duration {
+        self.shared.stall
     }
 
     /// Takes no more requests, and waits at most `deadline` for those under way. The rest then fail at stage
@@ -285,6 +293,11 @@ impl Engine {
         }
         let left = self.in_flight();
         self.shared.abort();
+        // The downloads end by themselves.
+        let end = Instant::now() + MOMENT;
+        while self.in_flight() > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let threads = std::mem::take(&mut *lock(&self.threads));
         join(threads, until);
         left
@@ -314,8 +327,7 @@ impl Drop for Engine {
 
 impl Probe for Engine {
     fn live(&self) -> Result<(), String> {
-        self.shared.watchdog.check()?;
-        self.shared.moves()
+        self.shared.progress.check(self.shared.stall)
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -330,12 +342,14 @@ impl Probe for Engine {
     }
 
     fn metrics(&self) -> String {
-        let EngineState { metrics, requests, bytes, downloads, .. } = &*self.shared;
-        metrics.waiting("download", downloads.waiting(), self.max_in_flight());
-        for (name, queue) in self.shared.queues() {
-            metrics.waiting(&name, queue.len(), queue.stats().capacity);
+        let EngineState { metrics, memory, turns, .. } = &*self.shared;
+        let waiting = turns.uses().values().map(|of_site| of_site.waiting).sum();
+        metrics.waiting("download", waiting, self.max_in_flight());
+        metrics.waiting("preprocess", self.shared.files.len(), self.max_in_flight());
+        for task in &self.shared.tasks {
+            metrics.waiting(&format!("process {}", task.name), task.ready.len(), self.max_in_flight());
         }
-        metrics.in_flight(requests.taken(), bytes.taken());
+        metrics.in_flight(self.in_flight() as u64, memory.taken());
         metrics.render()
     }
 }

@@ -1,42 +1,47 @@
 //! The state that the engine's threads share: requests under way, the queues before each stage, and the limits.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use foveate_net::Client;
+use foveate_net::{Client, Turns};
 use foveate_pipeline::Queue;
 use foveate_queue::ImageRef;
 use foveate_source::AllowedObjects;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use crate::erased::{AnyTask, Prepared};
-use crate::limits::{Budget, BudgetShare};
+use crate::fair_queue::FairQueue;
+use crate::memory_budget::MemoryBudget;
 use crate::metrics::WorkerMetrics;
-use crate::site_queue::SiteQueue;
-use crate::watchdog::Watchdog;
-use crate::{Batching, Done, Failure, File, Image, Output, lock};
+use crate::progress::Progress;
+use crate::{Batching, Done, Failure, File, Image, Output, Stage};
 
 /// The state that the engine's threads share.
 pub(crate) struct EngineState {
-    /// Requests that wait for a download.
-    pub(crate) downloads: SiteQueue<EngineItem>,
+    /// The turns of sites and buckets.
+    pub(crate) turns: Arc<Turns>,
     /// Requests that wait for preprocessing.
-    pub(crate) files: Queue<EngineItem>,
+    pub(crate) files: FairQueue<EngineItem>,
     pub(crate) tasks: Vec<NamedTask>,
-    pub(crate) downloaders: usize,
+    /// False if the next stage's threads download.
+    pub(crate) has_downloads: bool,
     pub(crate) workers: usize,
-    pub(crate) requests: Budget,
-    pub(crate) bytes: Budget,
+    /// Requests under way.
+    pub(crate) in_flight: Arc<AtomicUsize>,
+    pub(crate) max_in_flight: usize,
+    pub(crate) memory: MemoryBudget,
     pub(crate) max_bytes: u64,
     pub(crate) runtime: Handle,
     pub(crate) client: Option<Arc<Client>>,
     pub(crate) objects: Option<AllowedObjects>,
     pub(crate) metrics: Arc<WorkerMetrics>,
-    pub(crate) watchdog: Watchdog,
     pub(crate) stopping: AtomicBool,
-    /// The time at which the last request finished, or the first one began.
-    pub(crate) finished: Mutex<Instant>,
+    /// Ends the downloads.
+    pub(crate) stopped: CancellationToken,
+    /// The work of the threads.
+    pub(crate) progress: Progress,
     pub(crate) stall: Duration,
 }
 
@@ -55,6 +60,8 @@ pub(crate) struct NamedTask {
 pub(crate) struct EngineItem {
     pub(crate) id: String,
     pub(crate) task: usize,
+    /// The site or the bucket that it comes from; empty if there is none.
+    pub(crate) site: String,
     /// `None` once the task has taken it.
     pub(crate) form: Option<Form>,
     pub(crate) metadata: Option<String>,
@@ -62,8 +69,23 @@ pub(crate) struct EngineItem {
     pub(crate) span: tracing::Span,
     /// The time at which it joined its current queue.
     pub(crate) queued: Instant,
-    /// Its share of the limit on requests.
-    pub(crate) _place: BudgetShare,
+    pub(crate) place: Place,
+}
+
+/// Counts a request as under way until it is dropped.
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
 }
 
 /// The current form of an image.
@@ -87,14 +109,12 @@ impl From<Image> for Form {
     }
 }
 
-impl EngineItem {
-    /// The site or the bucket to download from; empty if there is none.
-    fn site(&self) -> String {
-        match &self.form {
-            Some(Form::At(ImageRef::Url(url))) => foveate_net::site(url).unwrap_or_default(),
-            Some(Form::At(ImageRef::Object(address))) => bucket(address).to_owned(),
-            _ => String::new(),
-        }
+/// The site or the bucket of an image; empty if there is none.
+pub(crate) fn site(image: &Image) -> String {
+    match image {
+        Image::At(ImageRef::Url(url)) => foveate_net::site(url).unwrap_or_default(),
+        Image::At(ImageRef::Object(address)) => bucket(address).to_owned(),
+        Image::Bytes(_) | Image::Text(_) => String::new(),
     }
 }
 
@@ -105,68 +125,54 @@ pub(crate) fn bucket(address: &str) -> &str {
 }
 
 impl EngineState {
-    /// Queues an item for its next stage.
-    pub(crate) fn pass_on(&self, mut item: EngineItem) {
-        item.queued = Instant::now();
-        let next = match &item.form {
-            Some(Form::At(image)) if self.downloaders > 0 => {
-                let most = if matches!(image, ImageRef::Url(_)) { self.per_host() } else { self.downloaders };
-                // Refused only when the engine stops, as below.
-                let _ = self.downloads.push(&item.site(), most, item);
-                return;
-            }
-            Some(Form::At(_) | Form::File(_) | Form::Text(_)) if self.workers > 0 => &self.files,
-            _ => &self.tasks[item.task].ready,
-        };
-        // Refused only when the engine stops: dropping the item then reports the failure.
-        let _ = next.push(item, 0);
+    /// Takes an item from `queue`, unless nobody waits for it any more.
+    pub(crate) fn begin(&self, queue: &str, item: EngineItem) -> Option<EngineItem> {
+        self.metrics.queued(queue, item.queued.elapsed());
+        if item.done.is_wanted() {
+            return Some(item);
+        }
+        self.fail(item, Failure::transient(Stage::Cancelled, "nobody waits for it any more"));
+        None
     }
 
-    /// Most downloads from one host at once.
-    fn per_host(&self) -> usize {
-        self.client.as_ref().map_or(usize::MAX, |client| client.options().per_host)
+    /// Reports the outcome of an item that failed or is done. Returns any other.
+    pub(crate) fn end(&self, mut item: EngineItem, done: Result<(), Failure>) -> Option<EngineItem> {
+        match (done, item.form.take()) {
+            (Err(failure), _) => self.fail(item, failure),
+            (Ok(()), Some(Form::Done(output))) => {
+                self.left(&item);
+                self.tell(item, Ok(output));
+            }
+            (Ok(()), form) => return Some(EngineItem { form, ..item }),
+        }
+        None
     }
 
     /// Fails an item that is not in a batch yet.
-    pub(crate) fn fail(&self, item: EngineItem, failure: Failure) {
+    fn fail(&self, item: EngineItem, failure: Failure) {
         self.left(&item);
         self.tell(item, Err(failure));
     }
 
-    /// Records that an item joined a batch, or failed before.
+    /// Records that an item joined a batch, or ended before.
     pub(crate) fn left(&self, item: &EngineItem) {
         self.tasks[item.task].coming.fetch_sub(1, SeqCst);
     }
 
     pub(crate) fn tell(&self, item: EngineItem, outcome: Result<Output, Failure>) {
-        let EngineItem { done, span, _place, form, .. } = item;
+        let EngineItem { done, span, place, form, .. } = item;
         // Frees the place before reporting the outcome, so that the receiver can submit the next request.
-        drop((_place, form));
-        self.progressed();
+        drop((place, form));
         span.in_scope(|| done.tell(outcome));
     }
 
-    pub(crate) fn progressed(&self) {
-        *lock(&self.finished) = Instant::now();
+    pub(crate) fn note(&self, stage: &'static str, item: &EngineItem, start: Instant, ok: bool) {
+        self.metrics.stage(stage, &self.tasks[item.task].name, start.elapsed(), ok);
     }
 
     pub(crate) fn abort(&self) {
-        drop(self.downloads.close());
-        self.files.abort();
+        self.stopped.cancel();
+        self.files.close();
         self.tasks.iter().for_each(|task| task.ready.abort());
-    }
-
-    pub(crate) fn queues(&self) -> impl Iterator<Item = (String, &Queue<EngineItem>)> {
-        let tasks = self.tasks.iter().map(|task| (format!("process {}", task.name), &task.ready));
-        std::iter::once(("preprocess".to_owned(), &self.files)).chain(tasks)
-    }
-
-    pub(crate) fn moves(&self) -> Result<(), String> {
-        let idle = lock(&self.finished).elapsed();
-        match self.requests.taken() {
-            0 => Ok(()),
-            _ if idle <= 2 * self.stall => Ok(()),
-            n => Err(format!("{n} requests are under way, and none was finished for {} s", idle.as_secs())),
-        }
     }
 }

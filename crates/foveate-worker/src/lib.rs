@@ -1,24 +1,26 @@
 #![doc = include_str!("../README.md")]
 
+mod downloads;
 mod embed;
 mod engine;
 mod engine_error;
 mod engine_state;
 mod engine_threads;
 mod erased;
+mod fair_queue;
 mod heap;
 mod io_runtime;
-mod limits;
+mod memory_budget;
 mod metrics;
 mod outcome;
 mod probe;
+mod progress;
 mod request;
 mod setting;
-mod site_queue;
+mod sites;
 mod stage;
 mod task;
 mod traces;
-mod watchdog;
 mod worker;
 
 use foveate_core::lock;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Output;
-use crate::limits::BudgetShare;
+use crate::memory_budget::MemoryShare;
 
 /// The work on images, such as embedding them. The worker handles queues, downloads, batches, retries, callbacks and
 /// metrics.
@@ -118,12 +118,12 @@ pub struct Received<'a> {
 /// A file in memory. A downloaded file counts against the engine's byte limit until it is dropped.
 pub struct File {
     bytes: Vec<u8>,
-    _share: Option<BudgetShare>,
+    _share: Option<MemoryShare>,
 }
 
 impl File {
     /// A file, with its share of the byte limit if it was downloaded.
-    pub(crate) fn new(bytes: Vec<u8>, share: Option<BudgetShare>) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, share: Option<MemoryShare>) -> Self {
         Self { bytes, _share: share }
     }
 }

@@ -107,7 +107,7 @@ impl Task for Echo {
 /// An engine with room for `room` images.
 pub fn engine(gate: &Arc<Gate>, room: usize) -> Arc<Engine> {
     let batching = Batching { max: 1, delay: Duration::ZERO, lanes: 1 };
-    let builder = Engine::builder().downloaders(1).workers(1).max_in_flight(room);
+    let builder = Engine::builder().downloads(1).workers(1).max_in_flight(room);
     let builder =
         builder.task("embed", Obedient { gate: Arc::clone(gate), texts: false }, batching).task("echo", Echo, batching);
     Arc::new(builder.build().unwrap())

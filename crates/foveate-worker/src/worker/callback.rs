@@ -5,19 +5,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use foveate_net::webhook::{self, Secrets, message_id};
-use foveate_net::{Client, NetError, Rule};
+use foveate_net::{Client, NetError, Rule, Turns};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tracing::Instrument;
 
 use super::backoff::Backoff;
-use super::delay_queue::DelayQueue;
 use super::settler::Settler;
 use super::state::WorkerState;
 use super::ticket::Ticket;
 use crate::metrics::ResultLabel;
-use crate::site_queue::{Next, SiteQueue};
-use crate::watchdog::ThreadWatch;
-use crate::{Encoding, Failure, Output, Setting, Stage, Traces, lock};
+use crate::{Encoding, Failure, Output, Setting, Stage, Traces, lock, sites};
 
 /// Settings of the posts of results.
 #[derive(Clone)]
@@ -27,9 +25,9 @@ pub struct Callbacks {
     pub client: Option<Arc<Client>>,
     /// Signs the results as the Standard Webhooks specification says.
     pub secrets: Option<Arc<Secrets>>,
-    /// Threads that post, at most a quarter of them to one receiver; 0 leaves posting to the threads that process.
-    /// Default: 64.
-    pub threads: usize,
+    /// A receiver gets at most a quarter of this number of posts at once; there is no limit for all receivers together.
+    /// With 0, the threads that process post, one result at a time. Default: 64.
+    pub posts: usize,
     /// The encoding of vectors.
     pub encoding: Encoding,
     /// True if failures of all jobs with a callback are posted, too. Otherwise those of jobs that ask for it.
@@ -39,10 +37,10 @@ pub struct Callbacks {
 }
 
 impl Callbacks {
-    /// Unsigned callbacks by 64 threads, retried for two minutes.
+    /// Unsigned callbacks, 16 at once to each receiver, retried for two minutes.
     pub fn new(client: Option<Arc<Client>>) -> Self {
         let patience = Duration::from_secs(120);
-        Self { client, secrets: None, threads: 64, encoding: Encoding::Float, failures: false, patience }
+        Self { client, secrets: None, posts: 64, encoding: Encoding::Float, failures: false, patience }
     }
 }
 
@@ -54,10 +52,10 @@ pub(super) struct Caller {
     pub(super) backoff: Backoff,
     pub(super) traces: Traces,
     pub(super) settler: Arc<Settler>,
-    /// Results to be posted.
-    pub(super) calls: SiteQueue<PendingCallback>,
-    /// Results that wait for a retry.
-    pub(super) due: DelayQueue<PendingCallback>,
+    /// The turns of receivers.
+    pub(super) turns: Arc<Turns>,
+    /// Most results that wait for a slow receiver.
+    pub(super) room: usize,
     pub(super) delayed: Delayed,
 }
 
@@ -122,7 +120,7 @@ impl Caller {
     }
 
     /// Posts a result if its job names a callback. The message is settled in either case.
-    pub(super) fn deliver(&self, ticket: Box<Ticket>, output: &Output) {
+    pub(super) fn deliver(self: &Arc<Self>, ticket: Box<Ticket>, output: &Output) {
         if ticket.callback.is_none() {
             return self.settler.acknowledge(*ticket);
         }
@@ -133,7 +131,7 @@ impl Caller {
     }
 
     /// Fails a message. If its job ends with that, and asks for it, the failure is posted first.
-    pub(super) fn fail(&self, ticket: Box<Ticket>, failure: Failure) {
+    pub(super) fn fail(self: &Arc<Self>, ticket: Box<Ticket>, failure: Failure) {
         match failure_body(&ticket, &failure).ok().filter(|_| self.posts(&ticket, &failure)) {
             Some(body) => {
                 self.begin(PendingCallback { ticket, body, failure: Some(failure), first: Instant::now(), tries: 0 });
@@ -149,16 +147,12 @@ impl Caller {
         is_asked && can_post && failure.stage != Stage::Callback && self.settler.is_final(ticket, failure)
     }
 
-    fn begin(&self, call: PendingCallback) {
-        match self.callbacks.threads {
-            0 => self.post(call),
-            _ => self.queue(call),
+    fn begin(self: &Arc<Self>, call: PendingCallback) {
+        let posting = Arc::clone(self).post(call);
+        match self.callbacks.posts {
+            0 => drop(self.state.runtime.block_on(self.state.ended.run_until_cancelled(posting))),
+            _ => drop(self.state.spawn(posting)),
         }
-    }
-
-    fn queue(&self, call: PendingCallback) {
-        // Refused once the worker has ended: the message has already been given back.
-        drop(self.calls.push(&call.receiver(), usize::MAX, call));
     }
 
     /// Checks that there is room for one more result of a message's receiver.
@@ -167,7 +161,7 @@ impl Caller {
     /// A failure that costs the message nothing.
     pub(super) fn check_room(&self, ticket: &Ticket) -> Result<(), Failure> {
         let receiver = receiver(ticket);
-        match self.calls.is_full(&receiver) || self.delayed.is_full(&receiver) {
+        match sites::is_full(&self.turns, &receiver, self.room) || self.delayed.is_full(&receiver) {
             true => Err(no_room()),
             false => Ok(()),
         }
@@ -175,88 +169,67 @@ impl Caller {
 
     /// Results that wait for slow or failing receivers.
     pub(super) fn stalled(&self) -> usize {
-        self.calls.stalled() + self.delayed.all()
+        sites::stalled(&self.turns) + self.delayed.all()
     }
 
-    /// Posts results until [`Caller::close`] is called.
-    pub(super) fn run(&self, watch: &ThreadWatch) {
-        while let Some(next) = self.calls.pop() {
-            let _busy = watch.busy();
-            match next {
-                Next::Item(call, turn) => {
-                    self.post(call);
-                    drop(turn);
-                }
-                // Another worker may reach the receiver; otherwise the result is computed again.
-                Next::Excess(calls) => calls.into_iter().for_each(|call| self.settler.fail(*call.ticket, no_room())),
+    /// Posts a result until it is taken or given up. Then passes its message on to the settler.
+    async fn post(self: Arc<Self>, mut call: PendingCallback) {
+        loop {
+            let turn = self.turns.take(call.receiver()).await;
+            if !call.ticket.hold.is_held() {
+                return;
             }
+            let posted = self.try_once(&mut call).await;
+            drop(turn);
+            let Err((failed, wait)) = posted else {
+                return match call.failure {
+                    None => self.settler.acknowledge(*call.ticket),
+                    Some(failure) => self.settler.fail(*call.ticket, failure),
+                };
+            };
+            if !self.may_retry(&call, wait, &failed) {
+                let failure = self.unposted(&call, failed);
+                return self.settler.fail(*call.ticket, failure);
+            }
+            tokio::time::sleep(wait).await;
+            self.delayed.remove(&call.receiver());
         }
     }
 
-    /// Queues results whose retry is due until [`Caller::close`] is called.
-    pub(super) fn run_retries(&self) {
-        while let Some(calls) = self.due.pop(1) {
-            for call in calls {
-                self.delayed.remove(&call.receiver());
-                self.queue(call);
-            }
-        }
-    }
-
-    /// Ends [`Caller::run`]. The remaining messages have already been given back.
-    pub(super) fn close(&self) {
-        drop(self.due.close());
-        drop(self.calls.close());
-    }
-
-    fn post(&self, call: PendingCallback) {
+    /// Posts a result unless its receiver's circuit breaker is open. The error has the time until the next try.
+    async fn try_once(&self, call: &mut PendingCallback) -> Result<(), (Failure, Duration)> {
         // Jobs whose callback this worker cannot post were refused earlier.
-        let (Some(client), Some(url)) = (&self.callbacks.client, &call.ticket.callback) else { return };
-        if !call.ticket.hold.is_held() {
-            return;
-        }
-        if let Err(wait) = self.admit(&call.ticket) {
+        let (Some(client), Some(url)) = (&self.callbacks.client, &call.ticket.callback) else { return Ok(()) };
+        self.admit(&call.ticket).map_err(|wait| {
             let reason = "the circuit breaker of its receiver is open";
-            return self.retry(call, wait, Failure::transient(Stage::Callback, reason));
-        }
+            (Failure::transient(Stage::Callback, reason), wait.min(self.backoff.max))
+        })?;
         let span = tracing::info_span!(parent: &call.ticket.span, "callback");
-        let posted = span.in_scope(|| self.send(client, url, &call, (self.traces.traceparent)(&span)));
+        let traceparent = (self.traces.traceparent)(&span);
+        let posted = self.send(client, url, call, traceparent).instrument(span).await;
         let result = if posted.is_ok() { "ok" } else { "failed" };
         self.state.metrics.callbacks.get_or_create(&ResultLabel { result }).inc();
-        let failed = posted.map_err(failure).err();
-        self.state.health.record_callback(&call.ticket, failed.as_ref());
-        match (failed, call.failure.clone()) {
-            (None, None) => self.settler.acknowledge(*call.ticket),
-            (None, Some(failure)) => self.settler.fail(*call.ticket, failure),
-            (Some(failed), _) => span.in_scope(|| self.failed(call, failed)),
-        }
+        let posted = posted.map_err(failure);
+        self.state.health.record_callback(&call.ticket, posted.as_ref().err());
+        posted.map_err(|failed| {
+            call.tries += 1;
+            let wait = self.backoff.after(call.tries, failed.retry_after);
+            (failed, wait)
+        })
     }
 
     fn admit(&self, ticket: &Ticket) -> Result<(), Duration> {
         ticket.receiver().map_or(Ok(()), |receiver| self.state.health.admit(&receiver))
     }
 
-    /// Retries the callback, or gives it up.
-    fn failed(&self, mut call: PendingCallback, failed: Failure) {
-        call.tries += 1;
-        let wait = self.backoff.after(call.tries, failed.retry_after);
-        self.retry(call, wait, failed);
-    }
-
-    /// Waits before another try, if there is time and room for one.
-    fn retry(&self, mut call: PendingCallback, wait: Duration, failed: Failure) {
-        let wait = wait.min(self.backoff.max);
+    /// Returns true if there is time and room for another try, and takes the room.
+    fn may_retry(&self, call: &PendingCallback, wait: Duration, failed: &Failure) -> bool {
         let has_time = call.first.elapsed() + wait < self.callbacks.patience;
-        if failed.transient && has_time && self.delayed.add(&call.receiver()) {
+        let may_retry = failed.transient && has_time && self.delayed.add(&call.receiver());
+        if may_retry {
             tracing::debug!(reason = failed.reason, tries = call.tries, "the callback failed; it is retried");
-            match self.due.push(Instant::now() + wait, call) {
-                Ok(()) => return,
-                // The worker has ended.
-                Err(closed) => call = closed,
-            }
         }
-        let failure = self.unposted(&call, failed);
-        self.settler.fail(*call.ticket, failure);
+        may_retry
     }
 
     /// The failure of a message whose callback was not taken. A failure that could not be posted is tried again with
@@ -271,7 +244,7 @@ impl Caller {
         }
     }
 
-    fn send(
+    async fn send(
         &self,
         client: &Client,
         url: &str,
@@ -285,7 +258,7 @@ impl Caller {
         let mut headers = vec![(webhook::ID, id.as_str()), ("idempotency-key", &id), (webhook::TIMESTAMP, &timestamp)];
         headers.extend(signature.as_deref().map(|signature| (webhook::SIGNATURE, signature)));
         headers.extend(traceparent.as_deref().map(|traceparent| ("traceparent", traceparent)));
-        self.state.runtime.block_on(client.post(url, &headers, &call.body)).map(drop)
+        client.post(url, &headers, &call.body).await.map(drop)
     }
 }
 

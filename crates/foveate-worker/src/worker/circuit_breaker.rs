@@ -13,9 +13,9 @@ const SITES: usize = 8;
 /// The time between two probes: a quarter of the time that the breaker has been open, within these limits.
 const SHORTEST_PROBE: Duration = Duration::from_millis(100);
 const LONGEST_PROBE: Duration = Duration::from_secs(5);
-/// Most hosts, and most other causes, that are remembered. Jobs may name any number.
+/// Most hosts that are remembered. Jobs may name any number.
 const REMEMBERED: usize = 4_096;
-/// The time for which the breaker of a host is remembered that no message needs.
+/// The time for which a breaker is remembered that no message needs.
 const UNUSED: Duration = Duration::from_secs(600);
 
 /// A thing that many messages may need, and that may fail for all of them.
@@ -68,14 +68,10 @@ impl fmt::Display for Cause {
 /// A breaker for each cause that has failed since it last worked. While one is open, the messages that need its cause
 /// are given back without a try, except for one probe at a time. One success closes it.
 pub(super) struct CircuitBreakers {
-    /// Breakers of hosts: however many there are, they leave room for the others.
-    hosts: Breakers,
-    others: Breakers,
+    breakers: HashMap<Cause, Breaker>,
     /// Messages that have to fail on the device: several batches, because one bad batch may have many.
     device_messages: usize,
 }
-
-type Breakers = HashMap<Cause, Breaker>;
 
 struct Breaker {
     /// The messages, or the hosts, that have failed.
@@ -95,7 +91,7 @@ struct OpenBreaker {
 impl CircuitBreakers {
     /// Breakers of a worker whose largest batch is `batch`.
     pub(super) fn new(batch: usize) -> Self {
-        Self { hosts: HashMap::new(), others: HashMap::new(), device_messages: 32.max(4 * batch) }
+        Self { breakers: HashMap::new(), device_messages: 32.max(4 * batch) }
     }
 
     /// Records that a cause worked.
@@ -121,21 +117,13 @@ impl CircuitBreakers {
         }
     }
 
-    /// Forgets the breakers of hosts that no message has needed for a while.
-    pub(super) fn forget_hosts(&mut self) {
-        self.hosts.retain(|_, breaker| breaker.used.elapsed() < UNUSED);
-    }
-
-    fn all(&self) -> impl Iterator<Item = (&Cause, &Breaker)> {
-        self.hosts.iter().chain(&self.others)
-    }
-
-    fn of(&mut self, cause: &Cause) -> &mut Breakers {
-        if matches!(cause, Cause::Host(_)) { &mut self.hosts } else { &mut self.others }
+    /// Forgets the breakers that no message has needed for a while.
+    pub(super) fn forget_unused(&mut self) {
+        self.breakers.retain(|_, breaker| breaker.used.elapsed() < UNUSED);
     }
 
     fn close(&mut self, cause: &Cause) {
-        if let Some(Breaker { open: Some(open), .. }) = self.of(cause).remove(cause) {
+        if let Some(Breaker { open: Some(open), .. }) = self.breakers.remove(cause) {
             let seconds = open.since.elapsed().as_secs();
             tracing::info!(%cause, seconds, "works again; its circuit breaker closed");
         }
@@ -143,8 +131,8 @@ impl CircuitBreakers {
 
     /// Counts a failure for this message, or at this site.
     fn count(&mut self, cause: &Cause, key: &str, failure: &Failure) {
-        if !self.of(cause).contains_key(cause) {
-            self.make_room(cause);
+        if !self.breakers.contains_key(cause) {
+            self.make_room();
         }
         let enough = match cause {
             Cause::Network => SITES,
@@ -152,7 +140,7 @@ impl CircuitBreakers {
             _ => MESSAGES,
         };
         let now = Instant::now();
-        let breaker = self.of(cause).entry(cause.clone()).or_insert_with(|| Breaker {
+        let breaker = self.breakers.entry(cause.clone()).or_insert_with(|| Breaker {
             failed: HashSet::new(),
             count: 0,
             last: failure.clone(),
@@ -170,15 +158,15 @@ impl CircuitBreakers {
         }
     }
 
-    /// Makes room for the breaker of one more cause.
-    fn make_room(&mut self, cause: &Cause) {
-        self.forget_hosts();
-        let breakers = self.of(cause);
-        if breakers.len() >= REMEMBERED
-            && let Some(oldest) =
-                breakers.iter().min_by_key(|(_, breaker)| breaker.used).map(|(cause, _)| cause.clone())
+    /// Makes room for one more breaker. However many hosts there are, they leave room for the others.
+    fn make_room(&mut self) {
+        self.forget_unused();
+        let hosts = self.breakers.iter().filter(|(cause, _)| matches!(cause, Cause::Host(_)));
+        let hosts: Vec<_> = hosts.map(|(cause, breaker)| (breaker.used, cause)).collect();
+        if hosts.len() >= REMEMBERED
+            && let Some(oldest) = hosts.into_iter().min_by_key(|(used, _)| *used).map(|(_, cause)| cause.clone())
         {
-            breakers.remove(&oldest);
+            self.breakers.remove(&oldest);
         }
     }
 
@@ -187,14 +175,14 @@ impl CircuitBreakers {
     }
 
     fn opened(&self, cause: &Cause) -> Option<&OpenBreaker> {
-        self.hosts.get(cause).or_else(|| self.others.get(cause))?.open.as_ref()
+        self.breakers.get(cause)?.open.as_ref()
     }
 
     /// Checks whether a message may use the cause now. If not, returns how long it should wait. While the breaker is
     /// open, one message at a time may: the probe.
     pub(super) fn admit(&mut self, cause: &Cause) -> Result<(), Duration> {
         let now = Instant::now();
-        let Some(breaker) = self.of(cause).get_mut(cause) else { return Ok(()) };
+        let Some(breaker) = self.breakers.get_mut(cause) else { return Ok(()) };
         breaker.used = now;
         let Some(open) = &mut breaker.open else { return Ok(()) };
         if now < open.probe_at {
@@ -212,13 +200,13 @@ impl CircuitBreakers {
 
     /// Says which breaker of the operator's causes is open, and why.
     pub(super) fn check(&self) -> Result<(), String> {
-        let open = self.others.iter().filter(|(_, breaker)| breaker.open.is_some());
+        let open = self.breakers.iter().filter(|(cause, breaker)| cause.is_operators() && breaker.open.is_some());
         open.min_by_key(|(cause, _)| cause.to_string()).map_or(Ok(()), |(cause, breaker)| Err(breaker.describe(cause)))
     }
 
     /// Says why the device's breaker is open: a restart may mend a device, but nothing else.
     pub(super) fn check_device(&self) -> Result<(), String> {
-        match self.others.get(&Cause::Device) {
+        match self.breakers.get(&Cause::Device) {
             Some(breaker) if breaker.open.is_some() => Err(breaker.describe(&Cause::Device)),
             _ => Ok(()),
         }
@@ -226,7 +214,7 @@ impl CircuitBreakers {
 
     /// The number of open breakers of this kind of cause.
     pub(super) fn count_open(&self, kind: &str) -> usize {
-        self.all().filter(|(cause, breaker)| cause.kind() == kind && breaker.open.is_some()).count()
+        self.breakers.iter().filter(|(cause, breaker)| cause.kind() == kind && breaker.open.is_some()).count()
     }
 }
 
@@ -354,19 +342,18 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_host_that_no_message_needs_is_forgotten() {
+    fn what_no_message_needs_is_forgotten() {
         let mut breakers = CircuitBreakers::new(1);
         let age = |breakers: &mut CircuitBreakers, by| {
-            let all = breakers.hosts.values_mut().chain(breakers.others.values_mut());
-            all.for_each(|breaker| breaker.used = breaker.used.checked_sub(by).unwrap());
+            breakers.breakers.values_mut().for_each(|breaker| breaker.used = breaker.used.checked_sub(by).unwrap());
         };
         let receiver = Cause::Receiver("a:443".to_owned());
         [&host("old"), &host("used"), &receiver].into_iter().for_each(|cause| fail(&mut breakers, cause, MESSAGES));
         age(&mut breakers, UNUSED / 2);
         assert!(breakers.admit(&host("used")).is_err());
         age(&mut breakers, UNUSED / 2);
-        breakers.forget_hosts();
+        breakers.forget_unused();
         assert_eq!((breakers.is_open(&host("old")), breakers.is_open(&host("used"))), (false, true));
-        assert!(breakers.is_open(&receiver), "an operator's stays");
+        assert_eq!(breakers.check(), Ok(()), "no message needs the receiver");
     }
 }

@@ -75,10 +75,15 @@ impl WorkerHealth {
     pub(super) fn record_callback(&self, ticket: &Ticket, failure: Option<&Failure>) {
         let Some(receiver) = ticket.receiver() else { return };
         let mut breakers = lock(&self.breakers);
-        failure.into_iter().for_each(|failure| breakers.network(None, failure));
-        match failure.filter(|failure| failure.transient) {
-            Some(failure) => breakers.failed(&receiver, &ticket.id, failure),
+        match failure {
             None => breakers.succeeded(&receiver),
+            Some(failure) if failure.transient => {
+                breakers.network(None, failure);
+                breakers.failed(&receiver, &ticket.id, failure);
+            }
+            // It answered, although it does not take this result.
+            Some(Failure { reached: Some(true), .. }) => breakers.succeeded(&receiver),
+            Some(_) => {}
         }
     }
 
@@ -120,7 +125,7 @@ impl WorkerHealth {
     /// Updates the metrics.
     pub(super) fn measure(&self, metrics: &WorkerMetrics) {
         let mut breakers = lock(&self.breakers);
-        breakers.forget_hosts();
+        breakers.forget_unused();
         Cause::KINDS.iter().for_each(|kind| metrics.open_breakers(kind, breakers.count_open(kind)));
         metrics.open_breakers("broker", lock(&self.brokers).iter().filter(|broker| broker.receiving.is_some()).count());
         metrics.open_breakers("sink", usize::from(lock(&self.sink).is_some()));

@@ -124,6 +124,11 @@ impl Limiter {
         (0..self.leases.len()).map(|queue| self.of_queue(queue)).sum()
     }
 
+    /// Most messages of all queues at any rate.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
     pub(super) fn queues(&self) -> usize {
         self.leases.len()
     }

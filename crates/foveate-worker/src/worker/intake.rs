@@ -1,13 +1,13 @@
 //! Turns messages into requests: parses the job, and submits it, quarantines it, or refuses it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use foveate_net::ImageAddress;
 use foveate_queue::{Delivery, ImageRef, Job, JobError, JobInput, QueueOptions};
 
 use super::circuit_breaker::Cause;
-use super::dispatcher::Dispatcher;
 use super::leases::{Hold, Key};
 use super::message_parts::MessageParts;
 use super::outcome_handler::OutcomeHandler;
@@ -18,13 +18,17 @@ use super::ticket::Ticket;
 use crate::engine_state::bucket;
 use crate::{Failure, Image, Setting, Stage, Traces};
 
+/// Messages held back in a row, without any other, after which the intake slows.
+const MANY_HELD_BACK: usize = 64;
+
 pub(super) struct Intake {
     pub(super) state: Arc<WorkerState>,
     pub(super) traces: Traces,
     pub(super) store_events: bool,
     pub(super) outcomes: Arc<OutcomeHandler>,
     pub(super) quarantine: Arc<Quarantine>,
-    pub(super) dispatcher: Arc<Dispatcher>,
+    /// Messages held back since the last other one.
+    pub(super) held_back: AtomicUsize,
 }
 
 /// A message that was received.
@@ -40,7 +44,12 @@ pub(super) struct ReceivedMessage {
 impl Intake {
     /// Messages that wait for slow sites or receivers. They do not count towards the in-flight limit.
     pub(super) fn stalled(&self) -> usize {
-        self.dispatcher.stalled() + self.outcomes.stalled()
+        self.outcomes.stalled()
+    }
+
+    /// Returns true if the last messages all need something that is known to fail.
+    pub(super) fn holds_all_back(&self) -> bool {
+        self.held_back.load(Relaxed) >= MANY_HELD_BACK
     }
 
     /// Submits a message, quarantines it, or refuses it.
@@ -72,11 +81,16 @@ impl Intake {
     }
 
     fn begin_job(&self, ticket: Ticket, job: Result<Job, JobError>) {
-        match self.admit(&ticket, job) {
+        let admitted = self.admit(&ticket, job);
+        match &admitted {
+            Err(failure) if failure.untried => drop(self.held_back.fetch_add(1, Relaxed)),
+            _ => self.held_back.store(0, Relaxed),
+        }
+        match admitted {
             Ok(image) if ticket.delivery.received > self.state.queues[ticket.queue].max_receive() => {
                 self.quarantine.add(ticket, image)
             }
-            Ok(image) => self.dispatcher.submit(ticket, image),
+            Ok(image) => self.outcomes.submit(ticket, image),
             Err(failure) => self.outcomes.refuse(ticket, failure),
         }
     }

@@ -9,7 +9,6 @@ use super::leases::Key;
 use super::state::WorkerState;
 use crate::Stage;
 use crate::metrics::ResultLabel;
-use crate::watchdog::ThreadWatch;
 
 /// Leases that are extended by one call; between the calls, the keeper gives up leases that have ended.
 const BATCH: usize = 160;
@@ -27,16 +26,15 @@ pub(super) struct LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// Keeps leases until the worker has ended.
-    pub(super) fn run(&self, watch: &ThreadWatch) {
+    /// Keeps leases.
+    pub(super) async fn run(self: Arc<Self>) {
         let tick = (self.queue().lease() / TICKS_PER_LEASE).clamp(MIN_TICK, MAX_TICK);
-        while !self.state.lifecycle.has_ended() {
+        loop {
             if self.heartbeat {
-                self.extend_due(watch);
+                self.extend_due().await;
             }
             self.expire();
-            // The worker's end wakes it.
-            std::thread::park_timeout(tick);
+            tokio::time::sleep(tick).await;
         }
     }
 
@@ -44,19 +42,17 @@ impl LeaseKeeper {
         &*self.state.queues[self.queue]
     }
 
-    fn extend_due(&self, watch: &ThreadWatch) {
+    async fn extend_due(&self) {
         for batch in self.state.leases.due(self.queue).chunks(BATCH) {
-            let busy = watch.busy();
-            self.extend(batch);
-            drop(busy);
+            self.extend(batch).await;
             self.expire();
         }
     }
 
-    fn extend(&self, due: &[(Key, Receipt)]) {
+    async fn extend(&self, due: &[(Key, Receipt)]) {
         let receipts: Vec<Receipt> = due.iter().map(|(_, receipt)| receipt.clone()).collect();
         let asked = Instant::now();
-        let results = self.state.runtime.block_on(self.queue().extend(&receipts));
+        let results = self.queue().extend(&receipts).await;
         for ((key, receipt), result) in due.iter().zip(results) {
             if let Some(result) = self.extended(*key, receipt, asked, result) {
                 self.count(result, 1);
@@ -97,19 +93,19 @@ impl LeaseKeeper {
         self.state.metrics.extensions.get_or_create(&ResultLabel { result }).inc_by(leases as u64);
     }
 
-    /// Releases the messages that are still held. Returns their number. Those that no stage has seen, and that would
-    /// go to the quarantine for that, start anew: a worker's restart is not their fault.
-    pub(super) fn give_back(&self) -> usize {
-        let held = self.state.leases.take(self.queue);
-        let number = held.len();
+    /// Releases messages. Those that no stage has seen, and that would go to the quarantine for that, start anew: a
+    /// worker's restart is not their fault.
+    pub(super) async fn give_back(self: Arc<Self>, held: Vec<(Delivery, bool)>) {
         let is_unseen =
             |(delivery, has_begun): &(Delivery, bool)| !has_begun && delivery.received >= self.queue().max_receive();
         let (unseen, others): (Vec<_>, Vec<_>) = held.into_iter().partition(is_unseen);
         let receipts: Vec<Receipt> = others.into_iter().map(|(delivery, _)| delivery.receipt).collect();
         let anew = unseen.into_iter().map(|(delivery, _)| Delivery { received: 0, ..delivery });
-        let runtime = &self.state.runtime;
-        let renewed = anew.map(|delivery| runtime.block_on(self.queue().renew(&delivery, Duration::ZERO)));
-        for result in renewed.chain(runtime.block_on(self.queue().release(&receipts, Duration::ZERO))) {
+        let mut results = self.queue().release(&receipts, Duration::ZERO).await;
+        for delivery in anew {
+            results.push(self.queue().renew(&delivery, Duration::ZERO).await);
+        }
+        for result in results {
             match result {
                 Ok(()) => self.state.metrics.settled(self.queue().name(), "released", Stage::Shutdown),
                 Err(error) => {
@@ -117,6 +113,5 @@ impl LeaseKeeper {
                 }
             }
         }
-        number
     }
 }

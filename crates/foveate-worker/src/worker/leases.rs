@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use foveate_queue::{Delivery, Receipt};
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use super::in_flight_limit::Limiter;
 use crate::lock;
@@ -23,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(25);
 pub(crate) struct Leases {
     limiter: Limiter,
     state: Mutex<LeaseTable>,
-    freed: Condvar,
+    freed: Notify,
 }
 
 struct LeaseTable {
@@ -87,7 +89,7 @@ impl Leases {
     pub(super) fn new(limiter: Limiter) -> Self {
         let of_queue = vec![0; limiter.queues()];
         let state = LeaseTable { held: HashMap::new(), names: HashMap::new(), of_queue, bytes: 0, next: 0 };
-        Self { limiter, state: Mutex::new(state), freed: Condvar::new() }
+        Self { limiter, state: Mutex::new(state), freed: Notify::new() }
     }
 
     pub(super) fn limiter(&self) -> &Limiter {
@@ -137,27 +139,31 @@ impl Leases {
         let is_latest = state.held.get(&key).is_some_and(|lease| lease.receipt == *receipt);
         let removed = is_latest && state.remove(key).is_some();
         drop(state);
-        self.freed.notify_all();
+        self.freed.notify_waiters();
         removed
     }
 
-    /// Waits for room within the in-flight limit of a queue, for at most `patience`. Returns how many messages fit.
-    /// Those that are `stalled`, of any queue, leave room for others.
-    pub(crate) fn room(&self, queue: usize, stalled: impl Fn() -> usize, patience: Duration) -> usize {
-        let until = Instant::now() + patience;
-        let mut state = self.lock();
+    /// Waits for room within the in-flight limit of a queue. Returns how many messages fit. Those that are `stalled`,
+    /// of any queue, leave room for others, and for as many more: the longer the row of dead hosts at the head of a
+    /// queue, the larger the steps past it.
+    pub(crate) async fn room(&self, queue: usize, stalled: impl Fn() -> usize) -> usize {
         loop {
-            let stalled = stalled();
-            let of_queue = (self.limiter.of_queue(queue) + stalled).saturating_sub(state.of_queue[queue]);
-            let of_all = (self.limiter.total() + stalled).saturating_sub(state.held.len());
-            let room = if state.bytes >= MOST_BYTES { 0 } else { of_queue.min(of_all) };
-            let left = until.saturating_duration_since(Instant::now());
-            if room > 0 || left.is_zero() {
+            let freed = self.freed.notified();
+            let room = self.room_now(queue, stalled());
+            if room > 0 {
                 return room;
             }
             // No event reports that messages stall.
-            state = self.freed.wait_timeout(state, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+            let _ = timeout(LOOK, freed).await;
         }
+    }
+
+    fn room_now(&self, queue: usize, stalled: usize) -> usize {
+        let stalled = stalled + stalled.min(self.limiter.most());
+        let state = self.lock();
+        let of_queue = (self.limiter.of_queue(queue) + stalled).saturating_sub(state.of_queue[queue]);
+        let of_all = (self.limiter.total() + stalled).saturating_sub(state.held.len());
+        if state.bytes >= MOST_BYTES { 0 } else { of_queue.min(of_all) }
     }
 
     /// The messages of a queue whose leases have passed a third of their time.
@@ -188,7 +194,7 @@ impl Leases {
             state.remove(key);
         }
         drop(state);
-        self.freed.notify_all();
+        self.freed.notify_waiters();
         ended.len()
     }
 
@@ -265,21 +271,21 @@ mod tests {
         let leases = leases(1, 10);
         let large = Delivery { body: vec![b' '; MOST_BYTES], ..(*delivery("a", "1")).clone() };
         let (key, _) = leases.add(0, Arc::new(large), Duration::from_secs(600));
-        assert_eq!(leases.room(0, || 0, Duration::ZERO), 0);
+        assert_eq!(leases.room_now(0, 0), 0);
         assert!(leases.ended(key, &Receipt("1".to_owned())));
-        assert_eq!(leases.room(0, || 0, Duration::ZERO), 10);
+        assert_eq!(leases.room_now(0, 0), 10);
     }
 
-    #[test]
-    fn a_lease_is_due_expires_and_frees_its_room() {
+    #[tokio::test]
+    async fn a_lease_is_due_expires_and_frees_its_room() {
         let leases = leases(2, 2);
         let receipt = Receipt("1".to_owned());
         let (short, hold) = leases.add(0, delivery("a", "1"), Duration::from_millis(30));
         let (long, _) = leases.add(0, delivery("b", "1"), Duration::from_secs(600));
         assert!(leases.due(0).is_empty() && leases.due(1).is_empty());
-        assert_eq!(leases.room(0, || 0, Duration::ZERO), 0);
-        assert_eq!(leases.room(1, || 0, Duration::ZERO), 2);
-        assert_eq!(leases.room(0, || 1, Duration::ZERO), 1, "one of them only waits for a slow server");
+        assert_eq!(leases.room_now(0, 0), 0);
+        assert_eq!(leases.room_now(1, 0), 2);
+        assert_eq!(leases.room_now(0, 1), 2, "one of them only waits for a slow server");
         std::thread::sleep(Duration::from_millis(15));
         assert_eq!(leases.due(0).into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [short]);
         leases.extended(short, Instant::now());
@@ -288,14 +294,13 @@ mod tests {
         assert!(hold.is_held());
         assert_eq!(leases.expire(), 1);
         assert!(!hold.is_held() && !leases.ended(short, &receipt));
-        assert_eq!(leases.room(0, || 0, Duration::ZERO), 1);
-        std::thread::scope(|scope| {
-            leases.add(0, delivery("d", "1"), Duration::from_secs(600));
-            let waits = scope.spawn(|| leases.room(0, || 0, Duration::from_secs(10)));
-            std::thread::sleep(Duration::from_millis(10));
+        assert_eq!(leases.room_now(0, 0), 1);
+        leases.add(0, delivery("d", "1"), Duration::from_secs(600));
+        let freed = async {
+            tokio::task::yield_now().await;
             assert!(leases.ended(long, &receipt));
-            assert_eq!(waits.join().unwrap(), 1);
-        });
+        };
+        assert_eq!(tokio::join!(leases.room(0, || 0), freed).0, 1);
         leases.add(1, delivery("c", "1"), Duration::ZERO);
         assert_eq!((leases.take(0).len(), leases.take(1).len(), leases.held()), (1, 1, 0));
     }

@@ -3,24 +3,21 @@
 //! A message passes these parts in this order, and no part calls an earlier one:
 //!
 //! ```text
-//! receiver → intake → (quarantine →) dispatcher → engine → outcome handler → segment writer → caller → settler
+//! receiver → intake → (quarantine →) outcome handler → engine → outcome handler → segment writer → caller → settler
 //! ```
 //!
-//! The worker holds a message from its receipt to its settlement. Meanwhile its queue's lease keeper keeps the lease
-//! alive. Every path ends at the settler or at the end of the lease.
+//! Each receiver, callback and broker call is a task of one runtime. The worker holds a message from its receipt to
+//! its settlement. Meanwhile its queue's lease keeper keeps the lease alive. Every path ends at the settler or at the
+//! end of the lease.
 
-mod backlog;
 mod backoff;
 mod callback;
 mod circuit_breaker;
-mod delay_queue;
-mod dispatcher;
 mod health;
 mod in_flight_limit;
 mod intake;
 mod lease_keeper;
 mod leases;
-mod lifecycle;
 mod message_parts;
 mod options;
 mod outcome_handler;
@@ -37,18 +34,15 @@ mod ticket;
 mod totals;
 
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::thread::JoinHandle as ThreadHandle;
 use std::time::{Duration, Instant};
 
-use crate::watchdog::ThreadWatch;
-use crate::{Engine, EngineError, Probe, engine, lock};
-use backlog::Backlog;
-use callback::Caller;
-use lease_keeper::LeaseKeeper;
+use tokio::task::JoinHandle;
+
+use crate::{Engine, EngineError, Probe, lock};
 use parts::WorkerParts;
 use receiver::{LONG_POLL, Receiver};
-use segments::SegmentWriter;
-use settler::Settler;
+use state::WorkerState;
 
 pub use backoff::Backoff;
 pub use callback::{Callbacks, callback_id};
@@ -57,17 +51,21 @@ pub use options::WorkerOptions;
 pub use segments::{SegmentOpener, Segments};
 pub use totals::Totals;
 
-/// Threads that settle messages.
-const SETTLERS: usize = 4;
+/// Longest wait at the end for messages to be given back.
+const GIVING_BACK: Duration = Duration::from_secs(5);
+/// The interval at which the brokers are asked for their backlogs, for autoscaling.
+const BACKLOG_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Works on the messages of queues until it is stopped.
 pub struct Worker {
     parts: WorkerParts,
-    receivers: Threads,
-    others: Threads,
+    /// Tasks that end when the worker stops.
+    receivers: Vec<JoinHandle<()>>,
+    /// Tasks that end when the worker has ended.
+    others: Vec<JoinHandle<()>>,
+    /// The thread that writes segments, which blocks.
+    sink: Mutex<Option<ThreadHandle<()>>>,
 }
-
-type Threads = Mutex<Vec<JoinHandle<()>>>;
 
 impl Worker {
     /// Starts to work on messages for the tasks of `engine`, which should have no other user.
@@ -78,10 +76,28 @@ impl Worker {
         if options.queues.is_empty() {
             return Err(EngineError::Options("a worker without a queue".to_owned()));
         }
-        let parts = WorkerParts::new(engine, options);
-        let worker = Self { parts, receivers: Mutex::default(), others: Mutex::default() };
-        // If a thread cannot be started, dropping the worker stops the others.
-        worker.start_threads()?;
+        let (parts, settlements) = WorkerParts::new(engine, &options);
+        let state = &parts.state;
+        let mut others = Vec::new();
+        for due in settlements {
+            others.push(state.spawn(Arc::clone(&parts.settler).run(due)));
+        }
+        for keeper in &parts.keepers {
+            others.push(state.spawn(Arc::clone(keeper).run()));
+        }
+        others.push(state.spawn(Arc::clone(&parts.intake.quarantine).run()));
+        others.push(state.spawn(measure_backlogs(Arc::clone(state))));
+        let sink = parts.sink.clone().map(|sink| {
+            let thread = std::thread::Builder::new().name("sink".to_owned());
+            thread.spawn(move || sink.run()).map_err(EngineError::Thread)
+        });
+        let mut worker = Self { sink: Mutex::new(sink.transpose()?), parts, receivers: Vec::new(), others };
+        for queue in 0..options.queues.len() {
+            let state = Arc::clone(&worker.parts.state);
+            let intake = Arc::clone(&worker.parts.intake);
+            let receiver = Receiver { state, queue, reconnect: options.reconnect, intake };
+            worker.receivers.push(worker.parts.state.runtime.spawn(receiver.run()));
+        }
         Ok(worker)
     }
 
@@ -109,57 +125,53 @@ impl Worker {
     /// their queues, and returns their number.
     pub fn stop(&self, deadline: Duration) -> usize {
         let until = Instant::now() + deadline;
-        self.parts.state.lifecycle.stop();
+        let state = &self.parts.state;
+        state.stopping.cancel();
         // Messages on their way to a receiver must be held before they can be given back.
-        join(&self.receivers, until.max(Instant::now() + LONG_POLL));
-        while self.held() > 0 && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
+        wait_until(until.max(Instant::now() + LONG_POLL), || self.receivers.iter().all(JoinHandle::is_finished));
+        wait_until(until, || self.held() == 0);
+        state.ended.cancel();
+        let left = self.give_back();
+        self.parts.engine.stop(Duration::ZERO);
+        self.parts.sink.iter().for_each(|sink| sink.close());
+        if let Some(sink) = lock(&self.sink).take() {
+            wait_until(until.max(Instant::now() + LONG_POLL), || sink.is_finished());
         }
-        let left = self.parts.end();
-        // Lease keepers would sleep for up to a second.
-        lock(&self.others).iter().for_each(|thread| thread.thread().unpark());
-        join(&self.others, until);
         left
     }
 
-    fn start_threads(&self) -> Result<(), EngineError> {
-        let WorkerParts { receivers, keepers, quarantine, sink, caller, settler, backlog, .. } = &self.parts;
-        for i in 0..SETTLERS {
-            self.start_thread(&self.others, format!("settle {i}"), settler, Settler::run)?;
+    /// Gives back the messages that are still held. Returns their number.
+    fn give_back(&self) -> usize {
+        let state = &self.parts.state;
+        let mut left = 0;
+        let mut giving_back = Vec::new();
+        for (queue, keeper) in self.parts.keepers.iter().enumerate() {
+            let held = state.leases.take(queue);
+            left += held.len();
+            giving_back.push(state.runtime.spawn(Arc::clone(keeper).give_back(held)));
         }
-        self.start_thread(&self.others, "callback retries".to_owned(), caller, |caller, _| caller.run_retries())?;
-        // At least one, to retry the callbacks that the engine's threads post.
-        for i in 0..caller.callbacks.threads.max(1) {
-            self.start_thread(&self.others, format!("callback {i}"), caller, Caller::run)?;
-        }
-        if let Some(sink) = sink {
-            self.start_thread(&self.others, "sink".to_owned(), sink, SegmentWriter::run)?;
-        }
-        self.start_thread(&self.others, "backlog".to_owned(), backlog, Backlog::run)?;
-        self.start_thread(&self.others, "quarantine".to_owned(), quarantine, |quarantine, _| quarantine.run())?;
-        // A thread for each queue, so that a broker that does not answer does not delay the others.
-        for (i, keeper) in keepers.iter().enumerate() {
-            self.start_thread(&self.others, format!("leases {i}"), keeper, LeaseKeeper::run)?;
-        }
-        for (i, receiver) in receivers.iter().enumerate() {
-            self.start_thread(&self.receivers, format!("receive {i}"), receiver, Receiver::run)?;
-        }
-        Ok(())
+        // Otherwise the broker delivers them again when their leases end.
+        wait_until(Instant::now() + GIVING_BACK, || giving_back.iter().all(JoinHandle::is_finished));
+        left
     }
+}
 
-    /// Starts a thread that runs a part, watched by the engine's watchdog.
-    fn start_thread<P: Send + Sync + 'static>(
-        &self,
-        threads: &Threads,
-        name: String,
-        part: &Arc<P>,
-        run: fn(&P, &ThreadWatch),
-    ) -> Result<(), EngineError> {
-        let part = Arc::clone(part);
-        let watch = self.parts.engine.watch(&name);
-        let thread = std::thread::Builder::new().name(name).spawn(move || run(&part, &watch));
-        lock(threads).push(thread.map_err(EngineError::Thread)?);
-        Ok(())
+/// Waits until `until`, or until `is_over`.
+fn wait_until(until: Instant, is_over: impl Fn() -> bool) {
+    while !is_over() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+async fn measure_backlogs(state: Arc<WorkerState>) {
+    loop {
+        for queue in &state.queues {
+            // While a broker does not answer, the last figures stay, and `/readyz` says so.
+            if let Ok(depth) = queue.depth().await {
+                state.metrics.backlog(queue.name(), depth);
+            }
+        }
+        tokio::time::sleep(BACKLOG_INTERVAL).await;
     }
 }
 
@@ -169,21 +181,23 @@ impl Drop for Worker {
     }
 }
 
-fn join(threads: &Threads, until: Instant) {
-    engine::join(std::mem::take(&mut *lock(threads)), until);
-}
-
 impl Probe for Worker {
     fn live(&self) -> Result<(), String> {
-        self.parts.engine.live()?;
-        self.parts.state.health.live()
+        let WorkerParts { state, engine, sink, .. } = &self.parts;
+        engine.live()?;
+        sink.as_ref().map_or(Ok(()), |sink| sink.progress.check(engine.stall()))?;
+        let is_running = state.is_stopping() || !self.receivers.iter().chain(&self.others).any(JoinHandle::is_finished);
+        if !is_running {
+            return Err("a part of the worker died; see the log".to_owned());
+        }
+        state.health.live()
     }
 
     fn ready(&self) -> Result<(), String> {
-        self.live()?;
-        if self.parts.state.lifecycle.is_stopping() {
+        if self.parts.state.is_stopping() {
             return Err("stopping".to_owned());
         }
+        self.live()?;
         self.parts.state.health.ready()
     }
 

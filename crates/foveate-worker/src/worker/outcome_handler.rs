@@ -1,4 +1,4 @@
-//! Handles a message after the engine: stores its result, posts it, or reports the failure.
+//! Submits messages to the engine, and handles their outcomes: stores a result, posts it, or reports the failure.
 
 use std::sync::Arc;
 
@@ -7,11 +7,12 @@ use super::segments::SegmentWriter;
 use super::settler::Settler;
 use super::state::WorkerState;
 use super::ticket::Ticket;
-use crate::{Failure, Outcome, Output, Setting, Stage};
+use crate::{Done, Engine, Failure, Image, Outcome, Output, Rejected, Request, Setting, Stage};
 
 /// Takes every outcome and sends its message on: sink, then callback, then settler.
 pub(super) struct OutcomeHandler {
     pub(super) state: Arc<WorkerState>,
+    pub(super) engine: Arc<Engine>,
     pub(super) sink: Option<Arc<SegmentWriter>>,
     pub(super) caller: Arc<Caller>,
     pub(super) settler: Arc<Settler>,
@@ -45,12 +46,33 @@ impl OutcomeHandler {
                 ..Failure::untried(stage, format!("{cause}: the circuit breaker is open"))
             })?;
         }
+        if ticket.site.as_deref().is_some_and(|site| self.engine.is_full(site)) {
+            let reason = "its server is slow, and enough downloads wait for it";
+            return Err(Failure::untried(Stage::Download, reason));
+        }
         self.caller.check_room(ticket)
     }
 
-    /// Messages that wait for slow receivers, or for their segment.
+    /// Messages that wait for slow sites or receivers, or for their segment.
     pub(super) fn stalled(&self) -> usize {
-        self.caller.stalled() + self.sink.as_ref().map_or(0, |sink| sink.stalled())
+        self.engine.stalled() + self.caller.stalled() + self.sink.as_ref().map_or(0, |sink| sink.stalled())
+    }
+
+    /// Submits a message to the engine, which has room for all that the worker holds.
+    pub(super) fn submit(self: &Arc<Self>, ticket: Ticket, image: Image) {
+        let Ticket { id, task, metadata, span, hold, .. } = &ticket;
+        let (id, task, metadata, span) = (id.clone(), task.clone(), metadata.clone(), span.clone());
+        let hold = hold.clone();
+        let outcomes = Arc::clone(self);
+        let ticket = Box::new(ticket);
+        let done = Done::new(move |outcome| outcomes.handle(ticket, outcome)).while_wanted(move || hold.begin());
+        // A request that comes while the engine stops is dropped, which gives its message back.
+        if let Err(rejected @ Rejected::NoTask { .. }) =
+            self.engine.accept(Request { id, task, image, metadata, done, span })
+        {
+            let failure = Failure::of_setting(Setting::Task, Stage::Parse, rejected.to_string());
+            rejected.into_request().done.tell(Err(failure));
+        }
     }
 
     /// Handles the engine's outcome of a message.

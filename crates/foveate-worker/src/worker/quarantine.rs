@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::dispatcher::Dispatcher;
 use super::leases::Hold;
-use super::state::WorkerState;
+use super::outcome_handler::OutcomeHandler;
 use super::ticket::Ticket;
 use crate::{Image, lock};
 
@@ -16,8 +15,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// been held together with the one that did. Each further death then leaves fewer innocent ones, and the poison message
 /// is dead-lettered [`foveate_queue::QueueOptions::CHANCES`] deliveries later.
 pub(super) struct Quarantine {
-    state: Arc<WorkerState>,
-    dispatcher: Arc<Dispatcher>,
+    outcomes: Arc<OutcomeHandler>,
     messages: Mutex<Messages>,
 }
 
@@ -29,23 +27,21 @@ struct Messages {
 }
 
 impl Quarantine {
-    pub(super) fn new(state: Arc<WorkerState>, dispatcher: Arc<Dispatcher>) -> Self {
-        Self { state, dispatcher, messages: Mutex::default() }
+    pub(super) fn new(outcomes: Arc<OutcomeHandler>) -> Self {
+        Self { outcomes, messages: Mutex::default() }
     }
 
     pub(super) fn add(&self, ticket: Ticket, image: Image) {
         lock(&self.messages).waiting.push((ticket, image));
     }
 
-    /// Lets messages through until the worker has ended.
-    pub(super) fn run(&self) {
-        while !self.state.lifecycle.has_ended() {
-            if self.dispatcher.has_room()
-                && let Some((ticket, image)) = self.next()
-            {
-                self.dispatcher.submit(ticket, image);
+    /// Lets messages through.
+    pub(super) async fn run(self: Arc<Self>) {
+        loop {
+            if let Some((ticket, image)) = self.next() {
+                self.outcomes.submit(ticket, image);
             }
-            std::thread::sleep(TICK);
+            tokio::time::sleep(TICK).await;
         }
     }
 

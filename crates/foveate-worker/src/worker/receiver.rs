@@ -10,12 +10,11 @@ use super::backoff::Backoff;
 use super::intake::{Intake, ReceivedMessage};
 use super::state::WorkerState;
 use crate::metrics::ReceiveLabel;
-use crate::watchdog::ThreadWatch;
 
 /// A receiver's longest wait for messages, after which it checks for the worker's stop.
 pub(super) const LONG_POLL: Duration = Duration::from_secs(2);
-/// A receiver's longest wait for room, after which it checks for the worker's stop.
-const ROOM_WAIT: Duration = Duration::from_millis(200);
+/// The pause before the next messages while all were held back, lately.
+const HELD_BACK_PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct Receiver {
     pub(super) state: Arc<WorkerState>,
@@ -28,16 +27,10 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// Receives messages until the worker stops.
-    pub(super) fn run(&self, watch: &ThreadWatch) {
+    pub(super) async fn run(self) {
         let mut failed = 0;
-        while !self.state.lifecycle.is_stopping() {
-            let room = self.room();
-            if room == 0 || self.state.lifecycle.is_stopping() {
-                continue;
-            }
-            let busy = watch.busy();
-            let received = self.state.runtime.block_on(self.queue().receive(room, LONG_POLL));
-            drop(busy);
+        while let Some(room) = self.state.stopping.run_until_cancelled(self.room()).await {
+            let received = self.queue().receive(room, LONG_POLL).await;
             self.state.health.receiving(self.queue, self.queue(), received.as_ref().err());
             self.state.idle[self.queue].store(received.as_ref().is_ok_and(Vec::is_empty), Relaxed);
             match received {
@@ -47,7 +40,8 @@ impl Receiver {
                 }
                 Err(_) => {
                     failed += 1;
-                    self.state.lifecycle.sleep(self.reconnect.after(failed, None));
+                    let pause = tokio::time::sleep(self.reconnect.after(failed, None));
+                    self.state.stopping.run_until_cancelled(pause).await;
                 }
             }
         }
@@ -57,21 +51,23 @@ impl Receiver {
         &*self.state.queues[self.queue]
     }
 
-    /// The number of messages that may be received now. While the circuit breaker is open, that is one per probe
-    /// interval.
-    fn room(&self) -> usize {
-        let room = self.state.leases.room(self.queue, || self.intake.stalled(), ROOM_WAIT);
-        let Some(interval) = self.state.health.probe_interval() else { return room };
-        self.state.lifecycle.sleep(interval);
-        room.min(1)
+    /// Waits until messages may be received. Returns how many.
+    async fn room(&self) -> usize {
+        let room = self.state.leases.room(self.queue, || self.intake.stalled()).await;
+        if let Some(interval) = self.state.health.probe_interval() {
+            tokio::time::sleep(interval).await;
+            return 1;
+        }
+        if self.intake.holds_all_back() {
+            tokio::time::sleep(HELD_BACK_PAUSE).await;
+        }
+        room
     }
 
     fn accept(&self, deliveries: Vec<Delivery>) {
         self.measure_wait(&deliveries);
-        // Hold all messages before beginning the first, which may have to wait for the engine.
-        let received: Vec<ReceivedMessage> =
-            deliveries.into_iter().filter_map(|delivery| self.hold(delivery)).collect();
-        received.into_iter().for_each(|message| self.intake.begin(message));
+        let received = deliveries.into_iter().filter_map(|delivery| self.hold(delivery));
+        received.for_each(|message| self.intake.begin(message));
     }
 
     /// Records how long the queue's messages wait. Those that come again have waited for a retry.

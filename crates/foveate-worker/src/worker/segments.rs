@@ -14,7 +14,7 @@ use super::backoff::Backoff;
 use super::callback::Caller;
 use super::state::WorkerState;
 use super::ticket::Ticket;
-use crate::watchdog::ThreadWatch;
+use crate::progress::Progress;
 use crate::{Embedding, Failure, Output, Stage};
 
 /// Opens the sink of a segment of this name.
@@ -57,6 +57,7 @@ pub(super) struct SegmentWriter {
     /// The delay before a sink that cannot write is tried again.
     pub(super) retry: Backoff,
     pub(super) caller: Arc<Caller>,
+    pub(super) progress: Progress,
 }
 
 /// A row to write.
@@ -85,7 +86,7 @@ impl SegmentWriter {
     }
 
     /// Writes segments until [`SegmentWriter::close`] is called, and what is left then.
-    pub(super) fn run(&self, watch: &ThreadWatch) {
+    pub(super) fn run(&self) {
         let mut publisher = Publisher { writer: self, numbers: BTreeMap::new(), has_written: false };
         let mut open: BTreeMap<SegmentKey, OpenSegment> = BTreeMap::new();
         loop {
@@ -99,7 +100,7 @@ impl SegmentWriter {
             }
             let is_awaited = self.is_awaited(open.values().map(|open| open.rows.len()).sum());
             for (kind, open) in open.iter_mut().filter(|(_, open)| open.is_due(&self.segments, is_awaited)) {
-                let _busy = watch.busy();
+                let _busy = self.progress.begin(1);
                 publisher.publish_due(kind, open);
             }
             open.retain(|_, open| !open.rows.is_empty());
@@ -123,10 +124,10 @@ impl SegmentWriter {
     /// Returns true if publishing the waiting `rows` is almost all that the worker has left to do: it stops, its queues
     /// are empty and it ends then, or it can receive no more messages.
     fn is_awaited(&self, rows: usize) -> bool {
-        let WorkerState { leases, lifecycle, idle, .. } = &*self.state;
+        let WorkerState { leases, idle, .. } = &*self.state;
         let held = leases.held();
         let limiter = leases.limiter();
-        if lifecycle.is_stopping() {
+        if self.state.is_stopping() {
             return held <= rows;
         }
         let is_idle = self.segments.until_empty && idle.iter().all(|idle| idle.load(Relaxed));

@@ -1,22 +1,25 @@
 //! Settles messages: reports each outcome to the broker.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use foveate_queue::{DeadLetter, Delivery, QueueError, Receipt};
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::backoff::Backoff;
-use super::delay_queue::DelayQueue;
 use super::leases::Key;
 use super::settlement::{How, PutBack, Why};
 use super::state::WorkerState;
 use super::ticket::Ticket;
-use crate::watchdog::ThreadWatch;
 use crate::{Failure, Stage, lock};
 
 /// Receipts that are acknowledged by one call.
 const BATCH: usize = 100;
+
+/// Calls of one queue's broker at once.
+const CALLS: usize = 4;
 
 /// The factor of a message's time to fail while a circuit breaker says that the fault is not its own.
 const OUTAGE: u32 = 24;
@@ -34,7 +37,8 @@ pub(super) struct Settler {
     pub(super) refused: Backoff,
     /// The delay before another request to a broker that does not answer.
     pub(super) reconnect: Backoff,
-    pub(super) due: DelayQueue<Settlement>,
+    /// The messages to settle, of each queue.
+    pub(super) due: Vec<UnboundedSender<Settlement>>,
 }
 
 /// A message to settle.
@@ -169,69 +173,65 @@ impl Settler {
                 None => return,
             },
         };
-        self.push(Instant::now(), Settlement { key, queue, delivery, stage, how, tries: 0 });
+        self.push(Settlement { key, queue, delivery, stage, how, tries: 0 });
     }
 
-    fn push(&self, at: Instant, settlement: Settlement) {
+    fn push(&self, settlement: Settlement) {
         // Refused once the worker has ended: the message has been given back, or its lease ends by itself.
-        let _ = self.due.push(at, settlement);
+        let _ = self.due[settlement.queue].send(settlement);
     }
 
-    /// Settles messages until [`Settler::close`] is called.
-    pub(super) fn run(&self, watch: &ThreadWatch) {
-        while let Some(due) = self.due.pop(BATCH) {
-            let mut acknowledged: BTreeMap<usize, Vec<Settlement>> = BTreeMap::new();
-            let mut others = Vec::new();
-            for settlement in due {
-                match settlement.how {
-                    How::Acknowledge | How::Skip => acknowledged.entry(settlement.queue).or_default().push(settlement),
-                    _ => others.push(settlement),
-                }
-            }
-            acknowledged.into_iter().for_each(|(queue, settlements)| self.acknowledge_batch(queue, settlements, watch));
-            // One by one: a broker that is down takes a while to fail each.
-            others.into_iter().for_each(|settlement| self.settle_one(settlement, watch));
+    /// Settles the messages of a queue.
+    pub(super) async fn run(self: Arc<Self>, mut due: UnboundedReceiver<Settlement>) {
+        let calls = Arc::new(Semaphore::new(CALLS));
+        let mut settlements = Vec::new();
+        while due.recv_many(&mut settlements, BATCH).await > 0 {
+            let place = Arc::clone(&calls).acquire_owned().await;
+            let settlements = std::mem::take(&mut settlements);
+            let settler = Arc::clone(&self);
+            self.state.spawn(async move {
+                settler.settle_all(settlements).await;
+                drop(place);
+            });
         }
     }
 
-    /// Ends [`Settler::run`]. The remaining messages have already been given back.
-    pub(super) fn close(&self) {
-        drop(self.due.close());
+    async fn settle_all(self: &Arc<Self>, settlements: Vec<Settlement>) {
+        let is_acknowledged = |settlement: &Settlement| matches!(settlement.how, How::Acknowledge | How::Skip);
+        let (acknowledged, others): (Vec<_>, Vec<_>) = settlements.into_iter().partition(is_acknowledged);
+        self.acknowledge_all(acknowledged).await;
+        join_all(others.into_iter().map(|settlement| self.settle_one(settlement))).await;
     }
 
-    fn acknowledge_batch(&self, queue: usize, settlements: Vec<Settlement>, watch: &ThreadWatch) {
+    async fn acknowledge_all(self: &Arc<Self>, settlements: Vec<Settlement>) {
+        let Some(queue) = settlements.first().map(|first| first.queue) else { return };
         let receipts: Vec<Receipt> = settlements.iter().map(|settlement| self.receipt(settlement)).collect();
-        let busy = watch.busy();
-        let results = self.state.runtime.block_on(self.state.queues[queue].acknowledge(&receipts));
-        drop(busy);
+        let results = self.state.queues[queue].acknowledge(&receipts).await;
         for ((settlement, receipt), result) in settlements.into_iter().zip(&receipts).zip(results) {
             self.settled(settlement, receipt, result);
         }
     }
 
-    fn settle_one(&self, settlement: Settlement, watch: &ThreadWatch) {
+    async fn settle_one(self: &Arc<Self>, settlement: Settlement) {
         if !self.state.leases.is_held(settlement.key) {
             // Another worker has the message by now, and settles it.
             return self.count(&settlement, "lost");
         }
         let receipt = self.receipt(&settlement);
-        let busy = watch.busy();
-        let result = self.tell(&settlement, receipt.clone());
-        drop(busy);
+        let result = self.tell(&settlement, receipt.clone()).await;
         self.settled(settlement, &receipt, result);
     }
 
-    fn tell(&self, settlement: &Settlement, receipt: Receipt) -> Result<(), QueueError> {
+    async fn tell(&self, settlement: &Settlement, receipt: Receipt) -> Result<(), QueueError> {
         let queue = &self.state.queues[settlement.queue];
         let latest = Delivery { receipt: receipt.clone(), ..(*settlement.delivery).clone() };
-        let runtime = &self.state.runtime;
         let results = match &settlement.how {
-            How::Acknowledge | How::Skip => runtime.block_on(queue.acknowledge(&[receipt])),
-            How::DeadLetter(letter) => return runtime.block_on(queue.dead_letter(&latest, letter)),
+            How::Acknowledge | How::Skip => queue.acknowledge(&[receipt]).await,
+            How::DeadLetter(letter) => return queue.dead_letter(&latest, letter).await,
             &How::PutBack(PutBack { copied: Some(received), failing_since, delay, .. }) => {
-                return runtime.block_on(queue.renew(&Delivery { received, failing_since, ..latest }, delay));
+                return queue.renew(&Delivery { received, failing_since, ..latest }, delay).await;
             }
-            How::PutBack(put_back) => runtime.block_on(queue.release(&[receipt], put_back.delay)),
+            How::PutBack(put_back) => queue.release(&[receipt], put_back.delay).await,
         };
         results.into_iter().next().unwrap_or(Ok(()))
     }
@@ -242,14 +242,12 @@ impl Settler {
     }
 
     /// Handles the broker's answer.
-    fn settled(&self, settlement: Settlement, receipt: &Receipt, result: Result<(), QueueError>) {
+    fn settled(self: &Arc<Self>, settlement: Settlement, receipt: &Receipt, result: Result<(), QueueError>) {
         let key = settlement.key;
         match result {
             Err(error) if error.is_transient() && self.state.leases.is_held(key) => self.retry(settlement, &error),
             // The broker delivered the message again in the meantime, and that delivery has to be settled too.
-            _ if !self.state.leases.ended(key, receipt) && self.state.leases.is_held(key) => {
-                self.push(Instant::now(), settlement)
-            }
+            _ if !self.state.leases.ended(key, receipt) && self.state.leases.is_held(key) => self.push(settlement),
             Ok(()) => {
                 let queue = &self.state.queues[settlement.queue];
                 self.state.health.settling(settlement.queue, &**queue, None);
@@ -267,12 +265,17 @@ impl Settler {
         }
     }
 
-    fn retry(&self, mut settlement: Settlement, error: &QueueError) {
+    fn retry(self: &Arc<Self>, mut settlement: Settlement, error: &QueueError) {
         settlement.tries += 1;
         let queue = &self.state.queues[settlement.queue];
         self.state.health.settling(settlement.queue, &**queue, Some(error));
         tracing::debug!(queue = queue.name(), %error, tries = settlement.tries, "cannot settle a message yet");
-        self.push(Instant::now() + self.reconnect.after(settlement.tries, None), settlement);
+        let pause = tokio::time::sleep(self.reconnect.after(settlement.tries, None));
+        let settler = Arc::clone(self);
+        self.state.spawn(async move {
+            pause.await;
+            settler.push(settlement);
+        });
     }
 
     /// Remembers what became of a message.

@@ -181,7 +181,7 @@ fn a_receiver_that_was_fast_and_hangs_has_a_quarter_of_the_threads() {
     for n in 0..300 {
         attack.send(&format!("hangs {n}"), attack.setup.server.url("/photo/1"), format!("{}/{n}", hostile.url));
     }
-    let worker = attack.start(|options| options.callbacks.threads = 16);
+    let worker = attack.start(|options| options.callbacks.posts = 16);
     wait_until(PATIENCE, || hostile.answered.load(SeqCst) > TAKEN);
     attack.honest_are_answered();
     let waiting = hostile.answered.load(SeqCst) - TAKEN;
@@ -327,7 +327,7 @@ fn restarts_do_not_send_an_unseen_message_to_the_quarantine() {
     let callback = attack.setup.server.url("/callback");
     (0..JOBS).for_each(|n| attack.send(&n.to_string(), format!("{}/{n}", hostile.url), callback.clone()));
     for _ in 0..8 {
-        let engine = Engine::builder().client(attack.client(|_| ())).downloaders(1).workers(1);
+        let engine = Engine::builder().client(attack.client(|_| ())).downloads(1).workers(1);
         let engine =
             engine.task("embed", attack.setup.task.clone(), Batching { max: 1, delay: Duration::ZERO, lanes: 1 });
         let in_flight_limit = InFlightLimit::Fixed(JOBS);

@@ -86,15 +86,14 @@ fn wait(told: &Receiver<Outcome>) -> Outcome {
 }
 
 fn builder(task: &Last, max: usize, delay: Duration) -> EngineBuilder {
-    Engine::builder().downloaders(1).task("last", task.clone(), Batching { max, delay, lanes: 1 })
+    Engine::builder().downloads(1).task("last", task.clone(), Batching { max, delay, lanes: 1 })
 }
 
 #[test]
 fn every_request_has_one_outcome_whoever_does_the_work() {
     for (downloaders, workers, max) in [(0, 0, 1), (2, 0, 4), (0, 3, 4), (2, 3, 8)] {
         let batching = Batching { max, delay: Duration::from_millis(1), lanes: 1 + workers / 2 };
-        let engine =
-            Engine::builder().downloaders(downloaders).workers(workers).task("last", Last::default(), batching);
+        let engine = Engine::builder().downloads(downloaders).workers(workers).task("last", Last::default(), batching);
         let engine = engine.build().unwrap();
         let told: Vec<_> = b"abxpqcdab".iter().map(|&last| (last, submit(&engine, last))).collect();
         for (last, told) in told {
@@ -225,7 +224,7 @@ fn an_engine_that_is_stuck_says_so() {
     task.wait_until_inside();
     std::thread::sleep(Duration::from_millis(400));
     let stuck = engine.live().unwrap_err();
-    assert!(stuck.starts_with("thread process last 0 has been busy with one thing for"), "{stuck}");
+    assert!(stuck.starts_with("threads work on 1 items, and finished none for"), "{stuck}");
     task.open();
     assert!(wait(&told).is_ok());
     while engine.live().is_err() {
@@ -285,7 +284,7 @@ fn a_server_that_does_not_answer_leaves_threads_for_the_others() {
     let allow_private = hosts.map(|host| host.to_string()).to_vec();
     let client = Client::new(ClientOptions { allow_private, per_host: 2, ..ClientOptions::default() }).unwrap();
     let task = Last::default();
-    let engine = builder(&task, 1, Duration::ZERO).client(Arc::new(client)).downloaders(3).build().unwrap();
+    let engine = builder(&task, 1, Duration::ZERO).client(Arc::new(client)).downloads(3).build().unwrap();
     let ask = |server: &PhotoServer, n: usize| {
         let image = Image::At(ImageRef::Url(server.url(&format!("/photo/{n}"))));
         let (request, told) = request("last", "id", image);

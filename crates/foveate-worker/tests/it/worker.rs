@@ -469,7 +469,7 @@ fn engine_of_buckets(setup: &Setup) -> Engine {
     let settings = settings.map(|(name, value)| (name.to_owned(), value)).into();
     let store = foveate_object_store::open(&StoreOptions { settings, ..StoreOptions::default() }).unwrap();
     let objects = AllowedObjects::new(store, &["s3://photo", "s3://missing", "s3://flaky"].map(str::to_owned)).unwrap();
-    let engine = Engine::builder().objects(objects).downloaders(4).workers(2);
+    let engine = Engine::builder().objects(objects).downloads(4).workers(2);
     engine.task("embed", setup.task.clone(), Batching::default()).build().unwrap()
 }
 

@@ -48,6 +48,7 @@ pub(crate) const TRACES: Traces = Traces { join: telemetry::join, traceparent: t
 /// the guard loses the open spans.
 pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(Guard, Cancel)> {
     worker::return_large_allocations();
+    raise_file_limit();
     let options = telemetry::TelemetryOptions {
         format: args.log.into(),
         filter: args.log_filter.clone(),
@@ -58,6 +59,19 @@ pub(crate) fn begin(args: &ServiceArgs, rest: &'static str) -> anyhow::Result<(G
     let cancel = Cancel::default();
     job::on_signal(&cancel, move || tracing::info!("stopping: {rest}; a second signal stops at once"))?;
     Ok((logs, cancel))
+}
+
+/// Lets the process open as many files as the system allows: a worker may wait for thousands of servers at once.
+fn raise_file_limit() {
+    #[cfg(unix)]
+    {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        let raised =
+            getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+        if let Err(error) = raised {
+            tracing::debug!(%error, "the limit of open files stays");
+        }
+    }
 }
 
 /// Returns the settings of embedding, with the service's own cache.
@@ -96,12 +110,12 @@ pub(crate) fn start(
     let task = if args.texts { task.texts(Arc::new(texts(&options, &model, &manifest)?)) } else { task };
     let mut engine = engine
         .client(Arc::new(client))
-        .downloaders(args.downloads)
+        .downloads(args.downloads)
         .workers(options.workers())
         .max_in_flight(args.max_in_flight)
         .max_bytes_in_flight(args.max_memory)
         .max_bytes(args.max_bytes)
-        .stall(stall(args))
+        .stall(args.stall)
         .task(Job::DEFAULT_TASK, task, Batching { max: options.engine.batch, delay: args.batch_delay, lanes });
     if let Some(objects) = store(args)? {
         engine = engine.objects(objects);
@@ -140,14 +154,6 @@ pub(crate) fn client(args: &ServiceArgs, conceal_private: bool) -> anyhow::Resul
         ..net::ClientOptions::default()
     };
     Client::new(options).context("--allow-private or --download-timeout")
-}
-
-/// Returns the time after which the watchdog reports a busy thread. A download waits for its turn for up to
-/// `--download-timeout`, at the first URL and at each redirect; its own time limit does not run meanwhile. A callback
-/// follows no redirect, but has a turn and time limits of its own.
-fn stall(args: &ServiceArgs) -> Duration {
-    let net::ClientOptions { max_redirects, timeout, .. } = net::ClientOptions::default();
-    args.stall.max(args.download_timeout.saturating_mul(max_redirects + 2)).max(3 * timeout)
 }
 
 /// The client for callbacks, or `None` if no host may be called back. Which private hosts it may ask is its own list:
@@ -253,10 +259,7 @@ impl Lasting {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::cli::args::{Cli, Command};
 
     #[test]
     fn a_port_that_is_refused_is_not_one_that_is_taken() {
@@ -266,17 +269,5 @@ mod tests {
         assert!(message(ErrorKind::PermissionDenied, 1).ends_with("name one from 1024 on with --listen"));
         assert!(!message(ErrorKind::PermissionDenied, 8080).contains("1024"));
         assert!(message(ErrorKind::AddrInUse, 1).contains("another program listens there"));
-    }
-
-    #[test]
-    fn nothing_is_stuck_that_may_still_wait_for_its_turn() {
-        let stall = |arguments: &[&str]| match Cli::parse_from(["foveate", "serve"].iter().chain(arguments)).command {
-            Command::Serve(args) => stall(&args.service).as_secs(),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(stall(&[]), 150, "three redirects: four turns and the download, of 30 seconds each");
-        assert_eq!(stall(&["--download-timeout", "60"]), 300);
-        assert_eq!(stall(&["--stall", "400"]), 400);
-        assert_eq!(stall(&["--stall", "1", "--download-timeout", "1"]), 90, "three callbacks");
     }
 }

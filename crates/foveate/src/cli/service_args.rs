@@ -119,12 +119,11 @@ pub(crate) struct ServiceArgs {
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_count, help_heading = "Engine")]
     pub(crate) max_memory: u64,
 
-    /// Watchdog: /healthz reports a thread that is busy with one thing for longer. At least the longest time of a
-    /// download or callback, including the wait for its host.
+    /// /healthz fails once the threads that decode and compute have finished nothing for longer.
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_seconds, help_heading = "Engine", hide = true)]
     pub(crate) stall: Duration,
 
-    /// Download threads. A site has at most a quarter of them.
+    /// A site has at most a quarter of this number of downloads at once.
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Downloads")]
     pub(crate) downloads: usize,
 
@@ -263,9 +262,9 @@ pub(crate) struct WorkerArgs {
     #[command(flatten)]
     pub(crate) callbacks: CallbackArgs,
 
-    /// Callback threads. A receiver has at most a quarter of them.
+    /// A receiver gets at most a quarter of this number of callbacks at once.
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_positive, help_heading = "Callbacks", hide = true)]
-    pub(crate) callback_threads: usize,
+    pub(crate) callbacks_at_once: usize,
 
     /// Also post the failures of jobs that end in the dead letters, even if the jobs do not ask for it.
     #[arg(long, requires = "callback_host", help_heading = "Callbacks")]

@@ -144,7 +144,7 @@ fn callbacks(args: &WorkerArgs) -> anyhow::Result<Callbacks> {
     }
     Ok(Callbacks {
         secrets: secrets.map(Arc::new),
-        threads: args.callback_threads,
+        posts: args.callbacks_at_once,
         encoding: args.encoding.into(),
         failures: args.callback_failures,
         patience: args.callback_patience,

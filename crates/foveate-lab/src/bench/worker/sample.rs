@@ -230,12 +230,12 @@ fn start_worker(
     let engine = Engine::builder()
         .client(Arc::clone(&client))
         // One site has a quarter of the threads.
-        .downloaders(4 * downloaders)
+        .downloads(4 * downloaders)
         .workers(workers)
         .max_in_flight(queue_size)
         .task(Job::DEFAULT_TASK, embed, Batching { max: batch, ..Batching::default() })
         .build()?;
-    let callbacks = Callbacks { threads: 4 * callers, ..Callbacks::new(Some(client)) };
+    let callbacks = Callbacks { posts: 4 * callers, ..Callbacks::new(Some(client)) };
     let in_flight_limit = InFlightLimit::Fixed(queue_size);
     let options = WorkerOptions { in_flight_limit, ..WorkerOptions::new(vec![Arc::clone(queue) as _], callbacks) };
     Ok(Worker::start(engine, options)?)

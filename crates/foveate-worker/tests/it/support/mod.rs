@@ -89,7 +89,7 @@ impl Setup {
 
     pub(crate) fn engine(&self) -> Engine {
         let batching = Batching { max: 4, delay: Duration::from_millis(5), lanes: 1 };
-        let engine = Engine::builder().client(self.client()).downloaders(8).workers(2);
+        let engine = Engine::builder().client(self.client()).downloads(8).workers(2);
         let engine = engine.runtime(self.runtime.handle().clone());
         engine.task("embed", self.task.clone(), batching).build().unwrap()
     }
