@@ -1,17 +1,23 @@
 //! Downloads: a task for each request, and a turn at its site.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foveate_core::error_chain;
 use foveate_net::DownloadRoom;
 use foveate_queue::ImageRef;
 use foveate_source::{FetchError, Item as Object};
+use tokio::time::timeout;
 use tracing::Instrument;
 
 use crate::engine_state::{EngineItem, EngineState, Form};
 use crate::memory_budget::MemoryShare;
-use crate::{Failure, File, Setting, Stage};
+use crate::{Failure, File, Setting, Stage, sites};
+
+/// Longest wait for a turn at a slow site, and the interval at which a waiting download looks whether it still should.
+const PATIENCE: Duration = Duration::from_secs(10);
+const TICK: Duration = Duration::from_secs(1);
 
 /// Passes an item on to its next stage: a download's task, or a thread.
 pub(crate) fn pass_on(shared: &Arc<EngineState>, mut item: EngineItem) {
@@ -32,7 +38,23 @@ pub(crate) fn pass_on(shared: &Arc<EngineState>, mut item: EngineItem) {
 }
 
 async fn download(shared: Arc<EngineState>, item: EngineItem) {
-    let turn = shared.turns.take(item.site.clone()).await;
+    let slow = Failure::untried(Stage::Download, "its server is slow, and enough downloads wait for it");
+    if sites::is_full(&shared.turns, &item.site, shared.max_in_flight / 4) {
+        return drop(shared.end(item, Err(slow)));
+    }
+    let since = Instant::now();
+    let mut taking = pin!(shared.turns.take(item.site.clone()));
+    let turn = loop {
+        if let Ok(turn) = timeout(TICK, &mut taking).await {
+            break Some(turn);
+        }
+        if !item.done.is_wanted() {
+            break None;
+        }
+        if since.elapsed() > PATIENCE && sites::is_slow(&shared.turns, &item.site) {
+            return drop(shared.end(item, Err(slow)));
+        }
+    };
     let Some(mut item) = shared.begin("download", item) else { return };
     let done = downloaded(&shared, &mut item).await;
     drop(turn);

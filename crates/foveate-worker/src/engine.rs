@@ -263,9 +263,10 @@ impl Engine {
         self.shared.tasks.iter().map(|task| task.batching.max).max().unwrap_or(1)
     }
 
-    /// Requests for images of slow sites. They wait for these, and not for the engine.
+    /// Requests for images of sites that are slow, or whose images take long. They wait for these, and not for the
+    /// engine.
     pub(crate) fn stalled(&self) -> usize {
-        sites::stalled(&self.shared.turns).min(MAX_STALLED)
+        (sites::stalled(&self.shared.turns) + self.shared.files.stalled()).min(MAX_STALLED)
     }
 
     /// Returns true if an image is on a slow site, and enough others wait for it.

@@ -49,11 +49,10 @@ fn spawn(
 
 impl EngineThread {
     fn files(self) {
-        while let Some(item) = self.shared.files.pop() {
-            let site = item.site.clone();
+        while let Some((item, turn)) = self.shared.files.pop() {
             let begin = Instant::now();
             let prepared = self.prepared("preprocess", item);
-            self.shared.files.done(&site, begin.elapsed());
+            self.shared.files.done(turn, begin.elapsed());
             prepared.into_iter().for_each(|item| pass_on(&self.shared, item));
         }
     }

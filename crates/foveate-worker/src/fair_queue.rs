@@ -2,9 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::lock;
+
+/// A site whose images take a thread longer than this is heavy. Ordinary photos take a tenth of it.
+const HEAVY: Duration = Duration::from_millis(300);
 
 /// Items of sites. The site whose items have taken the least time of threads is next.
 pub(crate) struct FairQueue<T> {
@@ -22,9 +25,20 @@ struct FairQueueState<T> {
 }
 
 struct SiteLine<T> {
+    /// The time that its items took, and that those under way are expected to take.
     spent: Duration,
+    /// The time that its last item took.
+    last: Duration,
     waiting: VecDeque<T>,
-    under_way: usize,
+    /// The beginning of each item under way.
+    active: Vec<Instant>,
+}
+
+/// A thread's work on an item of a site.
+pub(crate) struct FairTurn {
+    site: String,
+    began: Instant,
+    expected: Duration,
 }
 
 impl<T> FairQueue<T> {
@@ -39,42 +53,53 @@ impl<T> FairQueue<T> {
         if state.is_closed {
             return;
         }
-        let new = SiteLine { spent: state.now, waiting: VecDeque::new(), under_way: 0 };
+        let new = SiteLine { spent: state.now, last: Duration::ZERO, waiting: VecDeque::new(), active: Vec::new() };
         state.sites.entry(site.to_owned()).or_insert(new).waiting.push_back(item);
         state.waiting += 1;
         drop(state);
         self.changed.notify_one();
     }
 
-    /// Waits for the next item; `None` once the queue is closed.
-    pub(crate) fn pop(&self) -> Option<T> {
+    /// Waits for the next item, whose turn is returned to [`Self::done`]; `None` once the queue is closed.
+    pub(crate) fn pop(&self) -> Option<(T, FairTurn)> {
         let state = lock(&self.state);
         let waited = self.changed.wait_while(state, |state| state.waiting == 0 && !state.is_closed);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        let sites = state.sites.values_mut().filter(|line| !line.waiting.is_empty());
-        let line = sites.min_by_key(|line| line.spent)?;
+        let sites = state.sites.iter_mut().filter(|(_, line)| !line.waiting.is_empty());
+        let (site, line) = sites.min_by_key(|(_, line)| line.spent)?;
         let item = line.waiting.pop_front()?;
-        line.under_way += 1;
+        let turn = FairTurn { site: site.clone(), began: Instant::now(), expected: line.last };
         let spent = line.spent;
+        line.active.push(turn.began);
+        line.spent += turn.expected;
         state.now = state.now.max(spent);
         state.waiting -= 1;
-        Some(item)
+        Some((item, turn))
     }
 
-    /// Records that an item of `site` took `time`.
-    pub(crate) fn done(&self, site: &str, time: Duration) {
+    /// Ends a turn that took `time`.
+    pub(crate) fn done(&self, FairTurn { site, began, expected }: FairTurn, time: Duration) {
         let mut state = lock(&self.state);
-        let Some(line) = state.sites.get_mut(site) else { return };
-        line.spent += time;
-        line.under_way -= 1;
-        if line.under_way == 0 && line.waiting.is_empty() {
-            state.sites.remove(site);
+        let Some(line) = state.sites.get_mut(&site) else { return };
+        line.spent = (line.spent + time).saturating_sub(expected);
+        line.last = time;
+        if let Some(place) = line.active.iter().position(|begin| *begin == began) {
+            line.active.swap_remove(place);
+        }
+        if line.active.is_empty() && line.waiting.is_empty() {
+            state.sites.remove(&site);
         }
     }
 
     /// The number of waiting items.
     pub(crate) fn len(&self) -> usize {
         lock(&self.state).waiting
+    }
+
+    /// The number of waiting items of heavy sites.
+    pub(crate) fn stalled(&self) -> usize {
+        let state = lock(&self.state);
+        state.sites.values().filter(|line| line.is_heavy()).map(|line| line.waiting.len()).sum()
     }
 
     /// Drops all items, and takes no more.
@@ -87,6 +112,12 @@ impl<T> FairQueue<T> {
         // Items report their outcomes when they are dropped.
         drop(sites);
         self.changed.notify_all();
+    }
+}
+
+impl<T> SiteLine<T> {
+    fn is_heavy(&self) -> bool {
+        self.last > HEAVY || self.active.iter().any(|begin| begin.elapsed() > HEAVY)
     }
 }
 
@@ -103,27 +134,31 @@ mod tests {
         (0..3).for_each(|_| queue.push("light", "light"));
         let mut order = Vec::new();
         while queue.len() > 0 {
-            let site = queue.pop().unwrap();
-            queue.done(site, if site == "heavy" { SECOND } else { SECOND / 10 });
+            let (site, turn) = queue.pop().unwrap();
+            queue.done(turn, if site == "heavy" { SECOND } else { SECOND / 10 });
             order.push(site);
         }
         assert_eq!(order[2..], ["light", "light", "heavy", "heavy"], "{order:?}");
     }
 
     #[test]
-    fn a_site_gains_nothing_by_waiting() {
+    fn a_site_gains_nothing_by_waiting_and_heavy_ones_stall() {
         let queue = FairQueue::new();
-        (0..2).for_each(|_| queue.push("old", "old"));
-        assert_eq!(queue.pop(), Some("old"));
-        queue.done("old", 10 * SECOND);
-        assert_eq!(queue.pop(), Some("old"));
+        (0..4).for_each(|_| queue.push("old", "old"));
+        let first = queue.pop().unwrap().1;
+        assert_eq!(queue.stalled(), 0);
+        queue.done(first, 10 * SECOND);
+        assert_eq!((queue.stalled(), queue.len()), (3, 3), "it is heavy");
+        let second = queue.pop().unwrap().1;
         (0..3).for_each(|_| queue.push("new", "new"));
-        queue.push("old", "old");
-        assert_eq!(queue.pop(), Some("new"));
-        queue.done("new", SECOND);
-        assert_eq!(queue.pop(), Some("old"), "it begins where the others are");
+        let (item, turn) = queue.pop().unwrap();
+        assert_eq!(item, "new");
+        queue.done(turn, 5 * SECOND);
+        assert_eq!(queue.pop().unwrap().0, "new", "the old one is expected to take ten seconds more");
+        queue.done(second, Duration::ZERO);
+        assert_eq!(queue.pop().unwrap().0, "old", "the new one began where the other was");
         queue.close();
         queue.push("old", "old");
-        assert_eq!((queue.len(), queue.pop()), (0, None));
+        assert!(queue.len() == 0 && queue.pop().is_none());
     }
 }

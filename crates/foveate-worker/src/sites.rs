@@ -15,7 +15,7 @@ const SEVERAL: usize = 4;
 pub(crate) fn stalled(turns: &Turns) -> usize {
     let uses = turns.uses();
     let now = Instant::now();
-    let slow = uses.values().filter(|of_site| is_slow(of_site, now));
+    let slow = uses.values().filter(|of_site| is_late(of_site, now));
     let slow: usize = slow.map(|of_site| of_site.waiting + of_site.active.len()).sum();
     let unanswered: Vec<_> = uses.values().filter(|of_site| is_unanswered(of_site, now)).collect();
     match unanswered.len() {
@@ -26,16 +26,21 @@ pub(crate) fn stalled(turns: &Turns) -> usize {
 
 /// Returns true if a site is slow, and at least `room` requests wait for it.
 pub(crate) fn is_full(turns: &Turns, site: &str, room: usize) -> bool {
-    turns.uses().get(site).is_some_and(|of_site| of_site.waiting >= room && is_slow(of_site, Instant::now()))
+    turns.uses().get(site).is_some_and(|of_site| of_site.waiting >= room && is_late(of_site, Instant::now()))
+}
+
+/// Returns true if a site is slow.
+pub(crate) fn is_slow(turns: &Turns, site: &str) -> bool {
+    is_full(turns, site, 0)
 }
 
 /// Returns true if half of a site's requests under way take long.
-fn is_slow(of_site: &TurnUse, now: Instant) -> bool {
+fn is_late(of_site: &TurnUse, now: Instant) -> bool {
     let late = of_site.active.iter().filter(|since| now.saturating_duration_since(**since) > SLOW).count();
     late > 0 && 2 * late >= of_site.active.len()
 }
 
 fn is_unanswered(of_site: &TurnUse, now: Instant) -> bool {
-    let is_late = |since: &Instant| now.saturating_duration_since(*since) > UNANSWERED;
-    !of_site.has_ended && of_site.active.iter().any(is_late) && !is_slow(of_site, now)
+    let mut ages = of_site.active.iter().map(|since| now.saturating_duration_since(*since));
+    !of_site.has_ended && ages.any(|age| age > UNANSWERED) && !is_late(of_site, now)
 }

@@ -8,6 +8,7 @@ use foveate_net::webhook::{self, Secrets, message_id};
 use foveate_net::{Client, NetError, Rule, Turns};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 use tracing::Instrument;
 
 use super::backoff::Backoff;
@@ -150,7 +151,10 @@ impl Caller {
     fn begin(self: &Arc<Self>, call: PendingCallback) {
         let posting = Arc::clone(self).post(call);
         match self.callbacks.posts {
-            0 => drop(self.state.runtime.block_on(self.state.ended.run_until_cancelled(posting))),
+            // A task of the runtime, whose failure this is, cannot wait for another one.
+            0 if Handle::try_current().is_err() => {
+                self.state.runtime.block_on(self.state.ended.run_until_cancelled(posting));
+            }
             _ => drop(self.state.spawn(posting)),
         }
     }
