@@ -1,9 +1,10 @@
 //! Accepts connections, limits them, and ends them.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use foveate_worker::Probe;
@@ -12,12 +13,12 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::api::Api;
@@ -34,6 +35,8 @@ const THREADS: usize = 2;
 const MAX_BUFFER: usize = 32 << 10;
 /// The pause after a failed accept, for example when no file descriptors are left.
 const BREATH: Duration = Duration::from_millis(50);
+/// Time in which an idle connection leaves its place. One that takes longer still has an answer to deliver.
+const LEAVING: Duration = Duration::from_millis(50);
 
 /// The services of a server, and its limits on connections.
 pub struct ServerOptions {
@@ -43,8 +46,9 @@ pub struct ServerOptions {
     pub probe: Arc<dyn Probe>,
     /// The embeddings API, if it is served.
     pub api: Option<Api>,
-    /// Most connections at once; further ones wait.
-    pub max_connections: usize,
+    /// Most connections at once. A further one takes the place of the one that has been idle longest, or waits while
+    /// requests are under way on all of them.
+    pub max_connections: u32,
     /// Longest time of an idle connection, and for a request's head. A proxy in front must close its idle connections
     /// earlier; otherwise it sends requests into connections that just ended.
     pub keep_alive: Duration,
@@ -101,7 +105,8 @@ impl Server {
         let bound = runtime.block_on(TcpListener::bind(listen)).and_then(|bound| Ok((bound.local_addr()?, bound)));
         let (address, listener) = bound.map_err(|source| ServeError::Bind { address: listen, source })?;
         let (stop, stopped) = oneshot::channel();
-        let door = Door { router, keep_alive, write_timeout, places: Arc::new(Semaphore::new(max_connections)) };
+        let places = Arc::new(Semaphore::new(max_connections as usize));
+        let door = Door { router, keep_alive, write_timeout, max_connections, places, guests: Arc::default() };
         let accepting = runtime.spawn(door.keep(listener, stopped));
         Ok(Self { address, shared, running: Some(Running { runtime, stop, accepting }) })
     }
@@ -163,34 +168,84 @@ impl Drop for Server {
     }
 }
 
+/// A connection that has a place.
+struct Guest {
+    activity: Mutex<GuestActivity>,
+    leave: Notify,
+}
+
+#[derive(Clone, Copy)]
+enum GuestActivity {
+    /// The head of its first request has not come.
+    New(Instant),
+    /// A request is under way.
+    Busy,
+    Idle(Instant),
+}
+
+impl Guest {
+    fn activity(&self) -> MutexGuard<'_, GuestActivity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connections that have not been asked to leave.
+#[derive(Default)]
+struct GuestList(Mutex<Vec<Arc<Guest>>>);
+
+impl GuestList {
+    fn guests(&self) -> MutexGuard<'_, Vec<Arc<Guest>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the connection to leave that has been idle longest, if one is idle.
+    fn ask_longest_idle(&self) {
+        let mut guests = self.guests();
+        let mut longest: Option<(Instant, usize)> = None;
+        for (place, guest) in guests.iter().enumerate() {
+            if let GuestActivity::New(since) | GuestActivity::Idle(since) = *guest.activity()
+                && longest.is_none_or(|(other, _)| since < other)
+            {
+                longest = Some((since, place));
+            }
+        }
+        if let Some((_, place)) = longest {
+            guests.swap_remove(place).leave.notify_one();
+        }
+    }
+}
+
 /// Accepts clients.
 struct Door {
     router: Router,
     keep_alive: Duration,
     write_timeout: Duration,
+    max_connections: u32,
     places: Arc<Semaphore>,
+    guests: Arc<GuestList>,
 }
 
 impl Door {
+    /// Returns the number of connections that had to be cut off.
     async fn keep(self, listener: TcpListener, mut stopped: oneshot::Receiver<Duration>) -> usize {
-        let all = self.places.available_permits();
-        let graceful = GracefulShutdown::new();
         let deadline = loop {
             tokio::select! {
                 deadline = &mut stopped => break deadline.unwrap_or_default(),
-                () = self.admit(&listener, &graceful) => {}
+                () = self.admit(&listener) => {}
             }
         };
         drop(listener);
-        match tokio::time::timeout(deadline, graceful.shutdown()).await {
-            Ok(()) => 0,
-            Err(_) => all - self.places.available_permits(),
+        for guest in self.guests.guests().drain(..) {
+            guest.leave.notify_one();
+        }
+        match timeout(deadline, self.places.acquire_many(self.max_connections)).await {
+            Ok(_) => 0,
+            Err(_) => self.max_connections as usize - self.places.available_permits(),
         }
     }
 
-    /// Accepts the next client once there is a place for it.
-    async fn admit(&self, listener: &TcpListener, graceful: &GracefulShutdown) {
-        let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { unreachable!("never closed") };
+    /// Accepts the next client, and serves it once there is a place.
+    async fn admit(&self, listener: &TcpListener) {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -198,35 +253,68 @@ impl Door {
                 return tokio::time::sleep(BREATH).await;
             }
         };
-        let connection = graceful.watch(self.connection(stream, peer));
-        tokio::spawn(async move {
-            // Broken connections are ordinary, so they are logged at debug level only.
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection");
+        let place = loop {
+            if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+                break place;
             }
-            drop(place);
-        });
+            self.guests.ask_longest_idle();
+            if let Ok(Ok(place)) = timeout(LEAVING, Arc::clone(&self.places).acquire_owned()).await {
+                break place;
+            }
+        };
+        let guest = Guest { activity: Mutex::new(GuestActivity::New(Instant::now())), leave: Notify::new() };
+        let guest = Arc::new(guest);
+        self.guests.guests().push(Arc::clone(&guest));
+        self.serve(stream, peer, guest, place);
     }
 
-    fn connection(
-        &self,
-        stream: TcpStream,
-        peer: SocketAddr,
-    ) -> impl GracefulConnection<Error = hyper::Error> + use<> + Send + 'static {
+    fn serve(&self, stream: TcpStream, peer: SocketAddr, guest: Arc<Guest>, place: OwnedSemaphorePermit) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers may be late");
         }
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(self.write_timeout));
         let router = TowerToHyperService::new(self.router.clone());
+        let asking = Arc::clone(&guest);
         let service = service_fn(move |mut request: Request<Incoming>| {
+            let guest = Arc::clone(&asking);
+            *guest.activity() = GuestActivity::Busy;
             request.extensions_mut().insert(PeerAddress(peer));
-            router.call(request)
+            let answer = router.call(request);
+            async move {
+                let answer = answer.await;
+                *guest.activity() = GuestActivity::Idle(Instant::now());
+                answer
+            }
         });
-        http1::Builder::new()
+        let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.keep_alive)
             .max_buf_size(MAX_BUFFER)
-            .serve_connection(TokioIo::new(Box::pin(stream)), service)
+            .serve_connection(TokioIo::new(Box::pin(stream)), service);
+        let guests = Arc::clone(&self.guests);
+        tokio::spawn(async move {
+            let mut connection = pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = guest.leave.notified() => {
+                    let is_new = matches!(*guest.activity(), GuestActivity::New(_));
+                    if is_new {
+                        // hyper would wait for the rest of the head.
+                        Ok(())
+                    } else {
+                        // Closes now, or once the answer is delivered.
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
+                }
+            };
+            // Broken connections are ordinary, so they are logged at debug level only.
+            if let Err(error) = ended {
+                tracing::debug!(%error, "connection");
+            }
+            guests.guests().retain(|other| !Arc::ptr_eq(other, &guest));
+            drop(place);
+        });
     }
 }

@@ -152,17 +152,34 @@ fn a_client_that_takes_none_of_its_answer_loses_its_place() {
 }
 
 #[test]
-fn connections_beyond_the_limit_wait_for_one_that_ends() {
+fn connections_wait_while_requests_are_under_way_on_all_others() {
     let fixture = serve(4, |options, _| options.max_connections = 1);
-    let first = send(fixture.address, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
-    let mut buffer = [0; 12];
-    (&first).read_exact(&mut buffer).unwrap();
+    let busy = send(fixture.address, &request("POST /v1/embeddings", IMAGE, &file("wait")));
+    until("it waits", || fixture.gate.came.load(SeqCst) == 1);
     let second = send(fixture.address, &request("GET /healthz", "", b""));
     second.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    assert!((&second).read(&mut buffer).is_err(), "the first one is still there");
-    drop(first);
+    assert!((&second).read(&mut [0; 12]).is_err(), "the first one is still there");
+    fixture.gate.open();
+    assert_eq!(Answer::parse(&receive(busy)).status, 200);
     second.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert_eq!(Answer::parse(&receive(second)).status, 200);
+}
+
+/// 500 connections for 32 places: some say nothing, some begin a head, some asked once and stay.
+#[test]
+fn idle_connections_give_their_places_to_new_ones() {
+    let fixture = serve(4, |options, _| options.max_connections = 32);
+    let busy = send(fixture.address, &request("POST /v1/embeddings", IMAGE, &file("wait")));
+    until("it waits", || fixture.gate.came.load(SeqCst) == 1);
+    for begin in ["", "GET /readyz HTTP/1.1\r\nhost: x\r\n", "GET /readyz HTTP/1.1\r\nhost: x\r\n\r\nGET /readyz"] {
+        let crowd: Vec<_> = (0..500).map(|_| send(fixture.address, begin.as_bytes())).collect();
+        for path in ["/readyz", "/metrics"] {
+            assert_eq!(get(fixture.address, path).status, 200, "{path} {begin:?}");
+        }
+        drop(crowd);
+    }
+    fixture.gate.open();
+    assert_eq!(Answer::parse(&receive(busy)).status, 200, "a request that is under way keeps its place");
 }
 
 /// A probe that is never ready.

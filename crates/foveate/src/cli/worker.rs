@@ -23,7 +23,7 @@ const FINGERPRINT: &str = "_fingerprint.json";
 /// The environment variable with the secrets that callbacks are signed with.
 const SECRET: &str = "FOVEATE_WEBHOOK_SECRET";
 /// Most connections for health checks and metrics.
-const PROBES: usize = 32;
+const PROBES: u32 = 32;
 /// Time that the queues must be empty before `--until-empty` stops the worker.
 const EMPTY: Duration = Duration::from_secs(3);
 /// Time that a worker whose settings refuse every message waits for another one before it stops.
