@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -33,6 +33,9 @@ const THREADS: usize = 2;
 /// A connection reads on while its request's head is incomplete and its buffer has fewer bytes than this. One read may
 /// bring as many again, so a connection has at most twice as many before its request is authenticated.
 const MAX_BUFFER: usize = 32 << 10;
+/// Connections that the system keeps until they are accepted. Of a burst of 500, tokio's usual 128 left some to
+/// connect again a second later, which is a probe's whole time in Kubernetes.
+const BACKLOG: u32 = 1024;
 /// The pause after a failed accept, for example when no file descriptors are left.
 const BREATH: Duration = Duration::from_millis(50);
 /// Time in which an idle connection leaves its place. One that takes longer still has an answer to deliver.
@@ -102,7 +105,9 @@ impl Server {
             .enable_all()
             .build()
             .map_err(ServeError::Threads)?;
-        let bound = runtime.block_on(TcpListener::bind(listen)).and_then(|bound| Ok((bound.local_addr()?, bound)));
+        let context = runtime.enter();
+        let bound = bind(listen).and_then(|bound| Ok((bound.local_addr()?, bound)));
+        drop(context);
         let (address, listener) = bound.map_err(|source| ServeError::Bind { address: listen, source })?;
         let (stop, stopped) = oneshot::channel();
         let places = Arc::new(Semaphore::new(max_connections as usize));
@@ -166,6 +171,14 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end(Duration::ZERO);
     }
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// A connection that has a place.
