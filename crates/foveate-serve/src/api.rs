@@ -34,7 +34,8 @@ pub trait Index: Send + Sync {
     fn row(&self, id: &str) -> Result<u32, String>;
 
     /// Finds the `k` rows that are most like each query, among those that pass the filter: rows with their scores, best
-    /// first. The filter has known columns only. The error is what the client is told.
+    /// first. The filter has known columns only. The error is what the client is told. A request reserves 16 bytes for
+    /// each query, result and core.
     fn nearest(&self, queries: &[&[f32]], k: usize, filter: &IndexFilter) -> Result<Vec<Vec<(u32, f64)>>, String>;
 }
 
@@ -79,7 +80,7 @@ pub struct Api {
     pub max_images: usize,
     /// Most bytes of a request's body.
     pub max_body_bytes: u64,
-    /// Most bytes of all requests together, bodies and images; at least three times [`Api::max_body_bytes`].
+    /// Most bytes of all requests together, bodies, images and results; at least three times [`Api::max_body_bytes`].
     pub max_bytes_in_hand: u64,
     /// Longest time to receive a body.
     pub read_timeout: Duration,

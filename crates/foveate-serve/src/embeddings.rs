@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use foveate_worker::{Done, Failure, Image, Outcome, Output, Request as Work, Stage};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
@@ -20,6 +20,7 @@ use crate::answer::{self, AnswerUsage};
 use crate::asked::Asked;
 use crate::body;
 use crate::input;
+use crate::memory::MemoryClaim;
 use crate::problem::ApiProblem;
 use crate::request_log::RequestFigures;
 use crate::serving::Serving;
@@ -137,6 +138,7 @@ async fn embed(
     let encoding = asked.settings.encoding;
     let partial = asked.settings.partial;
     let similar = asked.settings.similar.take();
+    let room = similar.as_ref().map(|similar| SearchRoom::new(serving, similar, asked.images.len())).transpose()?;
     let is_normalized = asked.settings.normalize == Some(true) && !serving.api.normalized;
     let count = asked.images.len();
     let images = asked.images.iter().filter(|input| !matches!(input, Image::Text(_))).count();
@@ -160,14 +162,53 @@ async fn embed(
     if is_normalized {
         told.iter_mut().for_each(normalize);
     }
-    if let (Some(similar), Some(slot)) = (similar, &serving.index) {
-        let Ok(Ok(_turn)) = timeout_at(deadline, serving.searches.acquire()).await else {
-            return Err(ApiProblem::full("as many searches are under way as there may be"));
+    if let Some(similar) = similar {
+        let queries = similar.queries(count);
+        told = match timeout_at(deadline, search(serving, similar, told, room.clone())).await {
+            Ok(found) => found?,
+            Err(_) => (0..queries).map(|_| Err(late(serving.api.timeout))).collect(),
         };
-        told = tokio::task::block_in_place(|| similar.search(&*slot.current(), told))?;
     }
     figures.failures = told.iter().filter(|outcome| outcome.is_err()).count();
     answer::outcomes(id, &serving.api, &told, usage, encoding, partial)
+}
+
+/// The room of a search: its queries count like images in the engine, and its results like bodies.
+struct SearchRoom {
+    _queries: OwnedSemaphorePermit,
+    _results: MemoryClaim,
+}
+
+impl SearchRoom {
+    fn new(serving: &Serving, similar: &SimilarFields, images: usize) -> Result<Arc<Self>, ApiProblem> {
+        let queries = similar.queries(images);
+        let permits = Arc::clone(&serving.queries).try_acquire_many_owned(queries as u32).map_err(|_| {
+            let room = serving.queries.available_permits();
+            ApiProblem::full(format!("{queries} queries, and there is room for {room} now"))
+        })?;
+        let mut results = serving.memory.claim();
+        results.grow_to(similar.memory(queries))?;
+        Ok(Arc::new(Self { _queries: permits, _results: results }))
+    }
+}
+
+/// Searches once it is this request's turn. A search that has begun keeps its turn and its `room` to its end, also if
+/// the request ends before.
+async fn search(
+    serving: &Serving,
+    similar: SimilarFields,
+    images: Vec<Outcome>,
+    room: Option<Arc<SearchRoom>>,
+) -> Result<Vec<Outcome>, ApiProblem> {
+    let Some(slot) = &serving.index else { unreachable!("there is no such address without an index") };
+    let Ok(turn) = Arc::clone(&serving.searches).acquire_owned().await else { unreachable!("never closed") };
+    let index = slot.current();
+    let searching = tokio::task::spawn_blocking(move || {
+        let found = similar.search(&*index, images);
+        drop((turn, room));
+        found
+    });
+    searching.await.map_err(|_| ApiProblem::unavailable("the search failed", "see the server's log"))?
 }
 
 /// Gives a vector the length 1.

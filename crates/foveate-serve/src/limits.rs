@@ -4,5 +4,5 @@
 pub(crate) const MAX_INPUTS: usize = 4096;
 /// Most blocking threads.
 pub(crate) const MAX_BLOCKING: usize = 64;
-/// Most searches at once: each takes all cores, and memory for what it finds.
+/// Most searches at once: each takes all cores.
 pub(crate) const MAX_SEARCHES: usize = 4;

@@ -40,7 +40,7 @@ impl BodyMemory {
     }
 
     fn full(&self) -> ApiProblem {
-        ApiProblem::full(format!("{} KiB of uploads are in hand, and there may be {}", self.taken() / UNIT, self.all))
+        ApiProblem::full(format!("{} KiB of requests are in hand, and there may be {}", self.taken() / UNIT, self.all))
     }
 }
 
@@ -48,12 +48,18 @@ impl MemoryClaim {
     /// Grows the claim to `bytes` if there is room. A claim never shrinks.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> Result<(), ApiProblem> {
         let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) as u64;
+        let all = self.memory.all;
+        if bytes > all * UNIT {
+            let detail = format!("the request needs {} KiB, and there may be {all} of all requests", bytes / UNIT);
+            return Err(ApiProblem::impossible(detail, "send several requests, or ask for fewer results"));
+        }
         let more = bytes.div_ceil(UNIT).saturating_sub(held);
         if more == 0 {
             return Ok(());
         }
-        let more = u32::try_from(more).map_err(|_| self.memory.full())?;
-        let permit = Arc::clone(&self.memory.units).try_acquire_many_owned(more).map_err(|_| self.memory.full())?;
+        // As many as `all` fit into 32 bits.
+        let permit = Arc::clone(&self.memory.units).try_acquire_many_owned(more as u32);
+        let permit = permit.map_err(|_| self.memory.full())?;
         match &mut self.held {
             Some(held) => held.merge(permit),
             None => self.held = Some(permit),
@@ -75,8 +81,12 @@ mod tests {
         one.grow_to(2 * UNIT).unwrap();
         assert_eq!(memory.taken(), 4 * UNIT);
         let problem = other.grow_to(6 * UNIT + 1).unwrap_err();
-        assert_eq!(problem.detail, "4 KiB of uploads are in hand, and there may be 10");
+        assert_eq!(problem.detail, "4 KiB of requests are in hand, and there may be 10");
         other.grow_to(6 * UNIT).unwrap();
+        assert_eq!(
+            other.grow_to(11 * UNIT).unwrap_err().detail,
+            "the request needs 11 KiB, and there may be 10 of all requests"
+        );
         drop(one);
         assert_eq!(memory.taken(), 6 * UNIT);
         other.grow_to(10 * UNIT).unwrap();

@@ -64,7 +64,12 @@ impl Metrics {
         let uploads = Gauge::default();
         registry.register("requests", "Requests answered", requests.clone());
         registry.register_with_unit("request", "Time until the answer began", Unit::Seconds, seconds.clone());
-        registry.register_with_unit("uploads", "What clients sent and is not done with", Unit::Bytes, uploads.clone());
+        registry.register_with_unit(
+            "uploads",
+            "Bodies, images and results that are not done with",
+            Unit::Bytes,
+            uploads.clone(),
+        );
         Self { registry: all, requests, seconds, uploads }
     }
 

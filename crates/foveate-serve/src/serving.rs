@@ -1,6 +1,6 @@
 //! The embeddings API at run time: its room, its keys, and authorization.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::header::AUTHORIZATION;
@@ -29,7 +29,9 @@ pub(crate) struct Serving {
     pub(crate) started: u64,
     pub(crate) index: Option<IndexSlot>,
     /// Permits to search, each of which takes all cores.
-    pub(crate) searches: Semaphore,
+    pub(crate) searches: Arc<Semaphore>,
+    /// Permits for queries of unfinished searches: as many as images may be in the engine.
+    pub(crate) queries: Arc<Semaphore>,
     keys: RwLock<Vec<Key>>,
 }
 
@@ -62,8 +64,10 @@ impl Serving {
         let task = usual.unwrap_or_else(|| unreachable!("an engine has a task")).to_owned();
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let index = api.index.take().map(IndexSlot::new);
-        let searches = Semaphore::new(MAX_SEARCHES);
-        Ok(Self { started, memory: BodyMemory::new(api.max_bytes_in_hand), task, index, searches, keys, api })
+        let searches = Arc::new(Semaphore::new(MAX_SEARCHES));
+        let queries = Arc::new(Semaphore::new(api.engine.max_in_flight()));
+        let memory = BodyMemory::new(api.max_bytes_in_hand);
+        Ok(Self { started, memory, task, index, searches, queries, keys, api })
     }
 
     /// Checks a model's name.

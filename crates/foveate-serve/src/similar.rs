@@ -16,6 +16,10 @@ pub(crate) const USUAL_K: usize = 10;
 pub(crate) const MOST_K: usize = 1000;
 /// Most results that are passed over. Memory is taken for these, too, for each query and each thread.
 pub(crate) const MOST_OFFSET: usize = 9000;
+/// Bytes of a row and its score while rows are compared.
+const HIT_BYTES: usize = 16;
+/// Bytes of a result while an answer is written, with an id of 100 bytes: as values, as text, and in the body.
+const RESULT_BYTES: usize = 1280;
 /// Most bytes of a field, which takes up to 16 times as many when it is parsed.
 const MOST_TEXT: usize = 4 << 20;
 /// Examples whose difference is shorter point nowhere.
@@ -135,6 +139,21 @@ impl SimilarFields {
     /// Vectors that queries are made of, besides images and texts.
     pub(crate) fn size(&self) -> usize {
         self.ids.len() + self.vectors.len() + self.positive.len() + self.negative.len()
+    }
+
+    /// Queries, `images` of which are of images and texts.
+    pub(crate) fn queries(&self, images: usize) -> usize {
+        let has_examples = !self.positive.is_empty() || !self.negative.is_empty();
+        images + self.ids.len() + self.vectors.len() + usize::from(has_examples)
+    }
+
+    /// Bytes of the results of this many queries: on each core, on all of them, as the index returns them, and in the
+    /// answer.
+    pub(crate) fn memory(&self, queries: usize) -> u64 {
+        let cores = std::thread::available_parallelism().map_or(1, Into::into);
+        let k = self.k.unwrap_or(USUAL_K);
+        let hits = k + self.offset.unwrap_or(0) + self.positive.len() + self.negative.len() + 1;
+        (queries * (hits * HIT_BYTES * (cores + 2) + k * RESULT_BYTES)) as u64
     }
 
     /// Finds what is most like each query: images and texts, of which these are the outcomes, then ids, vectors, and at

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Answer, Fixture, Rows, clock, file, get, post, post_with, receive, request, send, serve, serve_texts, until,
+    Answer, Fixture, Gate, Rows, clock, file, get, post, post_with, receive, request, send, serve, serve_texts, until,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use foveate_serve::Index;
+use foveate_serve::{Index, IndexSource};
 use serde_json::{Value, json};
 
 fn image(order: &str) -> Value {
@@ -187,6 +187,31 @@ fn rows_vectors_and_examples_are_searched_without_the_engine() {
 }
 
 #[test]
+fn a_search_has_the_limits_of_a_request_that_embeds() {
+    let gate = Arc::new(Gate::default());
+    let rows = Arc::new(Rows(vec![("1", [0.0, 1.0], None)], Some(Arc::clone(&gate))));
+    let fixture = serve(8, |_, api| {
+        api.timeout = Duration::from_millis(300);
+        api.max_body_bytes = 1 << 20;
+        api.max_bytes_in_hand = 3 << 20;
+        api.index = Some(IndexSource { first: rows, read: Arc::new(|| Err(String::new())) });
+    });
+    let five = json!({"vector": vec![[0, 1]; 5]});
+    let late = search(&fixture, "", &five);
+    assert_eq!((late.status, &late.json()["data"][4]["error"]["stage"]), (504, &json!("timeout")), "{late:?}");
+    let refused = search(&fixture, "", &five);
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "the first one goes on: {refused:?}");
+    assert_eq!(refused.json()["detail"], "5 queries, and there is room for 3 now");
+    gate.open();
+    until("the search ends", || search(&fixture, "", &five).status == 200);
+    let many = search(&fixture, "?k=1000", &five);
+    assert_eq!((many.status, many.header("retry-after")), (422, None), "{many:?}");
+    until("the room is free again", || {
+        get(fixture.address, "/metrics").body.contains("foveate_http_uploads_bytes 0\n")
+    });
+}
+
+#[test]
 fn the_index_is_read_again_as_a_whole_or_stays() {
     let (send_result, results) = std::sync::mpsc::channel::<Result<Arc<dyn Index>, String>>();
     let results = Mutex::new(results);
@@ -211,7 +236,7 @@ fn the_index_is_read_again_as_a_whole_or_stays() {
         let reloads = [scope.spawn(reload), scope.spawn(reload)];
         until("one was told", || reloads.iter().any(std::thread::ScopedJoinHandle::is_finished));
         assert_eq!(nearest(), ["12"]);
-        let new = Arc::new(Rows(vec![("new", [0.0, 1.0], None)]));
+        let new = Arc::new(Rows(vec![("new", [0.0, 1.0], None)], None));
         send_result.send(Ok(new)).unwrap();
         let mut answers = reloads.map(|reload| reload.join().unwrap());
         answers.sort_by_key(|answer| answer.status);

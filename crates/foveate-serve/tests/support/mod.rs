@@ -144,8 +144,8 @@ fn start(gate: Arc<Gate>, engine: Arc<Engine>, change: impl FnOnce(&mut ServerOp
     Fixture { address: server.address(), server, engine, gate }
 }
 
-/// Rows of two numbers, each with an id and the value of the column `kind`.
-pub struct Rows(pub Vec<(&'static str, [f32; 2], Option<&'static str>)>);
+/// Rows of two numbers, each with an id and the value of the column `kind`, and a gate before each search.
+pub struct Rows(pub Vec<(&'static str, [f32; 2], Option<&'static str>)>, pub Option<Arc<Gate>>);
 
 impl Index for Rows {
     fn rows(&self) -> usize {
@@ -176,6 +176,9 @@ impl Index for Rows {
 
     /// By the inner product.
     fn nearest(&self, queries: &[&[f32]], k: usize, filter: &IndexFilter) -> Result<Vec<Vec<(u32, f64)>>, String> {
+        if let Some(gate) = &self.1 {
+            gate.wait();
+        }
         let passes = |row: u32| filter.values().all(|of| of.contains(&self.0[row as usize].2.map(str::to_owned)));
         let mut found = Vec::new();
         for query in queries {
@@ -194,7 +197,7 @@ impl Index for Rows {
 pub fn clock(read: impl Fn() -> Result<Arc<dyn Index>, String> + Send + Sync + 'static) -> IndexSource {
     let rows = [("12", [0.0, 1.0]), ("1", [0.5, 0.866]), ("3", [1.0, 0.0]), ("6", [0.0, -1.0]), ("9", [-1.0, 0.0])];
     let rows = rows.map(|(id, vector)| (id, vector, (vector[0] == 0.0).then_some("upright")));
-    IndexSource { first: Arc::new(Rows(rows.to_vec())), read: Arc::new(read) }
+    IndexSource { first: Arc::new(Rows(rows.to_vec(), None)), read: Arc::new(read) }
 }
 
 /// A parsed answer.

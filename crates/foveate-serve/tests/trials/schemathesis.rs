@@ -24,7 +24,7 @@ fn whatever_a_client_sends_the_answer_is_as_the_document_says() {
 fn set_up(api: &mut Api) {
     api.tokens = vec!["key".to_owned()];
     api.dimensions = Some(2);
-    api.index = Some(clock(|| Ok(Arc::new(Rows(vec![("12", [0.0, 1.0], None)])))));
+    api.index = Some(clock(|| Ok(Arc::new(Rows(vec![("12", [0.0, 1.0], None)], None)))));
 }
 
 fn answers_are_as_documented(fixture: &Fixture) {
