@@ -166,7 +166,7 @@ pub(crate) struct ServiceArgs {
     pub(crate) otlp: Option<String>,
 
     /// Longest time to finish current work after a signal to stop.
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds, help_heading = "Engine")]
+    #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = parse_seconds, help_heading = "Engine")]
     pub(crate) drain: Duration,
 }
 

@@ -58,6 +58,11 @@ impl Server {
         super::kills::signal(&self.child, name);
     }
 
+    /// Waits for the process and returns its exit code.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
     /// Sends a request and returns the whole answer.
     pub(crate) fn ask(&self, line: &str, headers: &str, body: &[u8]) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();

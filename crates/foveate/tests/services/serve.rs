@@ -1,5 +1,7 @@
 //! `foveate serve` as its users and operators see it.
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -13,6 +15,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         openai_clients_see_vectors_and_errors_as_they_know_them,
         each_request_is_one_line_of_the_log,
         keys_are_read_again_and_a_stop_is_announced,
+        a_stop_waits_for_requests_but_not_for_idle_clients,
         what_is_similar_in_an_index_is_found,
         rows_are_searched_by_id_and_column_and_an_index_is_read_again,
         texts_share_requests_and_searches_with_images,
@@ -93,6 +96,18 @@ fn keys_are_read_again_and_a_stop_is_announced() {
     server.logged("stopping");
     while !server.ask("GET /readyz", "", b"").contains("503") {}
     assert_eq!(status(&server, "other"), "200", "new connections are served");
+}
+
+fn a_stop_waits_for_requests_but_not_for_idle_clients() {
+    let half = "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\nContent-Length: 9\r\n\r\nhalf";
+    for (sent, code) in [("", 0), ("GET /readyz HTTP/1.1\r\n", 0), (half, 1)] {
+        let mut server = Server::start(serve().args(["--stop-delay", "3", "--drain", "1"]));
+        let mut silent = TcpStream::connect(&server.address).unwrap();
+        silent.write_all(sent.as_bytes()).unwrap();
+        server.signal("TERM");
+        while !server.ask("GET /readyz", "", b"").contains("503") {}
+        assert_eq!(server.ended(), Some(code), "{sent:?}");
+    }
 }
 
 fn what_is_similar_in_an_index_is_found() {

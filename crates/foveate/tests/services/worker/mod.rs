@@ -31,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_broker_that_is_killed_and_comes_back_loses_nothing,
         sigterm_finishes_what_is_held_and_takes_no_more,
         what_is_not_done_within_the_deadline_goes_to_the_next_worker_at_once,
+        a_worker_that_stops_is_not_ready_and_gives_back_what_a_silent_server_has,
         memory_stays_flat,
         health_metrics_and_logs_tell_all_but_secrets,
         folders_are_queued_below_a_base_and_a_worker_ends_when_there_is_no_more,
@@ -220,6 +221,24 @@ fn what_is_not_done_within_the_deadline_goes_to_the_next_worker_at_once() {
     tally.check(&stage, &items);
     assert_eq!(tally.called_again(), 0);
     assert!(until_done < lease / 2, "{until_done:?}: nobody waits for a lease to end");
+}
+
+fn a_worker_that_stops_is_not_ready_and_gives_back_what_a_silent_server_has() {
+    let stage = Stage::new(Broker::nats(), seconds(60), web());
+    let items = Item::all(Kind::Stall, 8);
+    stage.enqueue(&items, true);
+    let worker = stage.worker(&["--drain", "5"]);
+    wait(seconds(30), "a download", || !stage.photos.all_requests().is_empty());
+    wait(seconds(30), "leases", || stage.depth().is_some_and(|depth| depth.leased == 8));
+    worker.terminate();
+    wait(seconds(30), "/readyz fails", || worker.get("/readyz").0 == 503);
+    assert_eq!(
+        (worker.get("/healthz").0, worker.metric("foveate_messages_held", "")),
+        (200, 8),
+        "--drain has not passed"
+    );
+    assert_eq!(worker.ended(seconds(25)), 1);
+    assert_eq!(stage.open(), Some(8), "nothing is lost");
 }
 
 /// Returns `photo` padded with `bytes` bytes of comments.

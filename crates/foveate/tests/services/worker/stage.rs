@@ -19,7 +19,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::jobs::Item;
-use crate::common::{Ran, TINY, foveate, run};
+use crate::common::{Ran, TINY, foveate, kills, run};
 use foveate_testkit::brokers::{AwsServer, NatsServer};
 
 /// The secret that signs callbacks, and the query in addresses. Both must stay out of logs.
@@ -262,11 +262,15 @@ impl Worker {
         self.check_log(true);
     }
 
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
+        kills::signal(&self.child, "TERM");
+    }
+
     /// Sends SIGTERM. Returns the exit code and the time until the exit.
     pub(crate) fn stop(self, patience: Duration) -> (i32, Duration) {
         let asked = Instant::now();
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.terminate();
         (self.ended(patience), asked.elapsed())
     }
 
