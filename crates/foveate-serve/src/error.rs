@@ -18,7 +18,4 @@ pub enum ServeError {
     /// No browser sends such an origin.
     #[error("'{0}' is not an origin; write scheme and host alone, such as https://example.com, or *")]
     Origin(String),
-    /// The system refuses a thread.
-    #[error("cannot start the server's threads")]
-    Threads(#[source] std::io::Error),
 }

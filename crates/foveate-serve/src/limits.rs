@@ -2,7 +2,5 @@
 
 /// Most inputs that a request may list, whatever the API's own limit.
 pub(crate) const MAX_INPUTS: usize = 4096;
-/// Most blocking threads.
-pub(crate) const MAX_BLOCKING: usize = 64;
 /// Most searches at once: each takes all cores.
 pub(crate) const MAX_SEARCHES: usize = 4;

@@ -15,21 +15,18 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::runtime::Runtime;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::task::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::api::Api;
 use crate::error::ServeError;
 use crate::index::IndexSlot;
-use crate::limits::MAX_BLOCKING;
 use crate::request_log::PeerAddress;
 use crate::routes::{self, ServerState};
 
-/// Threads for connections, which do little work themselves.
-const THREADS: usize = 2;
 /// A connection reads on while its request's head is incomplete and its buffer has fewer bytes than this. One read may
 /// bring as many again, so a connection has at most twice as many before its request is authenticated.
 const MAX_BUFFER: usize = 32 << 10;
@@ -47,11 +44,14 @@ pub struct ServerOptions {
     pub listen: SocketAddr,
     /// Answers for health and metrics.
     pub probe: Arc<dyn Probe>,
+    /// The runtime that the server works on, with several threads: that of the engine, for example. It outlives the
+    /// server.
+    pub runtime: Handle,
     /// The embeddings API, if it is served.
     pub api: Option<Api>,
     /// Most connections at once. A further one takes the place of the one that has been idle longest, or waits while
     /// requests are under way on all of them.
-    pub max_connections: u32,
+    pub max_connections: usize,
     /// Longest time of an idle connection, and for a request's head. A proxy in front must close its idle connections
     /// earlier; otherwise it sends requests into connections that just ended.
     pub keep_alive: Duration,
@@ -61,10 +61,10 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// Health and metrics only, with 1 024 connections, 75 seconds of an idle one, and 30 seconds without reading.
-    pub fn new(listen: SocketAddr, probe: Arc<dyn Probe>) -> Self {
+    pub fn new(listen: SocketAddr, probe: Arc<dyn Probe>, runtime: Handle) -> Self {
         let keep_alive = Duration::from_secs(75);
         let write_timeout = Duration::from_secs(30);
-        Self { listen, probe, api: None, max_connections: 1024, keep_alive, write_timeout }
+        Self { listen, probe, runtime, api: None, max_connections: 1024, keep_alive, write_timeout }
     }
 }
 
@@ -74,15 +74,15 @@ impl std::fmt::Debug for ServerOptions {
     }
 }
 
-/// A server on its own threads. Dropping it stops it at once.
+/// A server on the runtime of its options. Dropping it stops it at once.
 pub struct Server {
     address: SocketAddr,
     shared: Arc<ServerState>,
-    running: Option<Running>,
+    runtime: Handle,
+    running: Option<RunningServer>,
 }
 
-struct Running {
-    runtime: Runtime,
+struct RunningServer {
     stop: oneshot::Sender<Duration>,
     accepting: JoinHandle<usize>,
 }
@@ -93,27 +93,18 @@ impl Server {
     /// # Errors
     /// [`ServeError`].
     pub fn start(options: ServerOptions) -> Result<Self, ServeError> {
-        let ServerOptions { listen, probe, api, max_connections, keep_alive, write_timeout } = options;
+        let ServerOptions { listen, probe, runtime, api, max_connections, keep_alive, write_timeout } = options;
         if max_connections == 0 {
             return Err(ServeError::Options("a server has at least one connection".to_owned()));
         }
         let (router, shared) = routes::router(probe, api)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .max_blocking_threads(MAX_BLOCKING)
-            .thread_name("serve")
-            .enable_all()
-            .build()
-            .map_err(ServeError::Threads)?;
-        let context = runtime.enter();
+        let _context = runtime.enter();
         let bound = bind(listen).and_then(|bound| Ok((bound.local_addr()?, bound)));
-        drop(context);
         let (address, listener) = bound.map_err(|source| ServeError::Bind { address: listen, source })?;
         let (stop, stopped) = oneshot::channel();
-        let places = Arc::new(Semaphore::new(max_connections as usize));
-        let door = Door { router, keep_alive, write_timeout, max_connections, places, guests: Arc::default() };
-        let accepting = runtime.spawn(door.keep(listener, stopped));
-        Ok(Self { address, shared, running: Some(Running { runtime, stop, accepting }) })
+        let door = Door { router, keep_alive, write_timeout, max_connections, guests: Vec::new() };
+        let accepting = tokio::spawn(door.keep(listener, stopped));
+        Ok(Self { address, shared, runtime: runtime.clone(), running: Some(RunningServer { stop, accepting }) })
     }
 
     /// The address that the server listens at.
@@ -137,8 +128,8 @@ impl Server {
 
     /// Reads the index again, as `POST /v1/index/reload` does, and returns at once. The log says what becomes of it.
     pub fn reload_index(&self) {
-        let (Some(serving), Some(running)) = (self.shared.serving.clone(), &self.running) else { return };
-        running.runtime.spawn_blocking(move || {
+        let Some(serving) = self.shared.serving.clone() else { return };
+        self.runtime.spawn_blocking(move || {
             if let Some(Err(problem)) = serving.index.as_ref().map(IndexSlot::reload) {
                 tracing::error!("{}; {}", problem.detail, problem.remedy);
             }
@@ -152,12 +143,10 @@ impl Server {
     }
 
     fn end(&mut self, deadline: Duration) -> usize {
-        let Some(Running { runtime, stop, accepting }) = self.running.take() else { return 0 };
+        let Some(RunningServer { stop, accepting }) = self.running.take() else { return 0 };
         // The task listens until this message, so it cannot have ended before.
         let _ = stop.send(deadline);
-        let cut = runtime.block_on(accepting).unwrap_or_default();
-        runtime.shutdown_background();
-        cut
+        self.runtime.block_on(accepting).unwrap_or_default()
     }
 }
 
@@ -200,30 +189,11 @@ impl Guest {
     fn activity(&self) -> MutexGuard<'_, GuestActivity> {
         self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// The connections that have not been asked to leave.
-#[derive(Default)]
-struct GuestList(Mutex<Vec<Arc<Guest>>>);
-
-impl GuestList {
-    fn guests(&self) -> MutexGuard<'_, Vec<Arc<Guest>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks the connection to leave that has been idle longest, if one is idle.
-    fn ask_longest_idle(&self) {
-        let mut guests = self.guests();
-        let mut longest: Option<(Instant, usize)> = None;
-        for (place, guest) in guests.iter().enumerate() {
-            if let GuestActivity::New(since) | GuestActivity::Idle(since) = *guest.activity()
-                && longest.is_none_or(|(other, _)| since < other)
-            {
-                longest = Some((since, place));
-            }
-        }
-        if let Some((_, place)) = longest {
-            guests.swap_remove(place).leave.notify_one();
+    fn idle_since(&self) -> Option<Instant> {
+        match *self.activity() {
+            GuestActivity::New(since) | GuestActivity::Idle(since) => Some(since),
+            GuestActivity::Busy => None,
         }
     }
 }
@@ -233,32 +203,30 @@ struct Door {
     router: Router,
     keep_alive: Duration,
     write_timeout: Duration,
-    max_connections: u32,
-    places: Arc<Semaphore>,
-    guests: Arc<GuestList>,
+    max_connections: usize,
+    /// The connections that have not been asked to leave, and some that have ended.
+    guests: Vec<Arc<Guest>>,
 }
 
 impl Door {
     /// Returns the number of connections that had to be cut off.
-    async fn keep(self, listener: TcpListener, mut stopped: oneshot::Receiver<Duration>) -> usize {
+    async fn keep(mut self, listener: TcpListener, mut stopped: oneshot::Receiver<Duration>) -> usize {
+        let mut connections = JoinSet::new();
         let deadline = loop {
             tokio::select! {
                 deadline = &mut stopped => break deadline.unwrap_or_default(),
-                () = self.admit(&listener) => {}
+                () = self.admit(&listener, &mut connections) => {}
             }
         };
         drop(listener);
-        for guest in self.guests.guests().drain(..) {
-            guest.leave.notify_one();
-        }
-        match timeout(deadline, self.places.acquire_many(self.max_connections)).await {
-            Ok(_) => 0,
-            Err(_) => self.max_connections as usize - self.places.available_permits(),
-        }
+        self.guests.iter().for_each(|guest| guest.leave.notify_one());
+        // Dropping the set cuts off those that are left.
+        let _ = timeout(deadline, async { while connections.join_next().await.is_some() {} }).await;
+        connections.len()
     }
 
     /// Accepts the next client, and serves it once there is a place.
-    async fn admit(&self, listener: &TcpListener) {
+    async fn admit(&mut self, listener: &TcpListener, connections: &mut JoinSet<()>) {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -266,22 +234,23 @@ impl Door {
                 return tokio::time::sleep(BREATH).await;
             }
         };
-        let place = loop {
-            if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-                break place;
+        while connections.try_join_next().is_some() {}
+        self.guests.retain(|guest| Arc::strong_count(guest) > 1);
+        while connections.len() >= self.max_connections {
+            let idle = (0..self.guests.len()).filter(|place| self.guests[*place].idle_since().is_some());
+            if let Some(longest) = idle.min_by_key(|place| self.guests[*place].idle_since()) {
+                self.guests.swap_remove(longest).leave.notify_one();
             }
-            self.guests.ask_longest_idle();
-            if let Ok(Ok(place)) = timeout(LEAVING, Arc::clone(&self.places).acquire_owned()).await {
-                break place;
-            }
-        };
+            // While none is idle, this looks again after a while.
+            let _ = timeout(LEAVING, connections.join_next()).await;
+        }
         let guest = Guest { activity: Mutex::new(GuestActivity::New(Instant::now())), leave: Notify::new() };
         let guest = Arc::new(guest);
-        self.guests.guests().push(Arc::clone(&guest));
-        self.serve(stream, peer, guest, place);
+        self.guests.push(Arc::clone(&guest));
+        connections.spawn(self.serve(stream, peer, guest));
     }
 
-    fn serve(&self, stream: TcpStream, peer: SocketAddr, guest: Arc<Guest>, place: OwnedSemaphorePermit) {
+    fn serve(&self, stream: TcpStream, peer: SocketAddr, guest: Arc<Guest>) -> impl Future<Output = ()> + use<> {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers may be late");
         }
@@ -305,8 +274,7 @@ impl Door {
             .header_read_timeout(self.keep_alive)
             .max_buf_size(MAX_BUFFER)
             .serve_connection(TokioIo::new(Box::pin(stream)), service);
-        let guests = Arc::clone(&self.guests);
-        tokio::spawn(async move {
+        async move {
             let mut connection = pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
@@ -314,20 +282,17 @@ impl Door {
                     let is_new = matches!(*guest.activity(), GuestActivity::New(_));
                     if is_new {
                         // hyper would wait for the rest of the head.
-                        Ok(())
-                    } else {
-                        // Closes now, or once the answer is delivered.
-                        connection.as_mut().graceful_shutdown();
-                        connection.await
+                        return;
                     }
+                    // Closes now, or once the answer is delivered.
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
                 }
             };
             // Broken connections are ordinary, so they are logged at debug level only.
             if let Err(error) = ended {
                 tracing::debug!(%error, "connection");
             }
-            guests.guests().retain(|other| !Arc::ptr_eq(other, &guest));
-            drop(place);
-        });
+        }
     }
 }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Answer, Fixture, Gate, Rows, clock, file, get, post, post_with, receive, request, send, serve, serve_texts, until,
+    Answer, Fixture, Gate, Rows, clock, file, get, options_for, post, post_with, receive, request, send, serve,
+    serve_texts, until,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -631,7 +632,7 @@ fn a_url_that_may_work_later_is_a_bad_gateway() {
         Default::default(),
     );
     let engine = Arc::new(engine.build().unwrap());
-    let mut options = foveate_serve::ServerOptions::new("127.0.0.1:0".parse().unwrap(), engine.clone());
+    let mut options = options_for(&engine);
     options.api = Some(foveate_serve::Api::new(engine, "tiny"));
     let server = foveate_serve::Server::start(options).unwrap();
     let answer = post(server.address(), &json!({"input": format!("http://{closed}/x.jpg")}));

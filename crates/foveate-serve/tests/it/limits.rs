@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::support::{Answer, Gate, engine, file, get, post_with, receive, request, send, serve, until};
+use crate::support::{Answer, Gate, engine, file, get, options_for, post_with, receive, request, send, serve, until};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foveate_serve::{Api, ServeError, Server, ServerOptions};
-use foveate_worker::Probe;
+use foveate_worker::{IoRuntime, Probe};
 
 const JSON: &str = "content-type: application/json\r\n";
 const IMAGE: &str = "content-type: image/png\r\n";
@@ -199,7 +199,9 @@ impl Probe for Stuck {
 
 #[test]
 fn health_and_metrics_are_there_without_the_api() {
-    let server = Server::start(ServerOptions::new("127.0.0.1:0".parse().unwrap(), Arc::new(Stuck))).unwrap();
+    let runtime = IoRuntime::start().unwrap();
+    let options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), Arc::new(Stuck), runtime.handle().clone());
+    let server = Server::start(options).unwrap();
     let live = get(server.address(), "/healthz");
     assert_eq!((live.status, live.json()["detail"].as_str()), (503, Some("download 3 has been busy for 130 s")));
     assert_eq!(get(server.address(), "/readyz").json()["detail"], "stopping");
@@ -254,7 +256,7 @@ fn health_and_metrics_are_there_without_the_api() {
 fn options_that_make_no_sense_are_told_so() {
     let engine = engine(&Arc::new(Gate::default()), 4);
     let start = |change: fn(&mut ServerOptions, &mut Api)| {
-        let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), engine.clone());
+        let mut options = options_for(&engine);
         let mut api = Api::new(engine.clone(), "tiny");
         change(&mut options, &mut api);
         options.api = Some(api);
@@ -271,6 +273,6 @@ fn options_that_make_no_sense_are_told_so() {
     assert!(message(|_, api| api.tokens = vec![String::new()]).contains("API key 1"));
     assert!(message(|options, _| options.max_connections = 0).contains("connection"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = ServerOptions::new(taken.local_addr().unwrap(), engine.clone());
+    let options = ServerOptions { listen: taken.local_addr().unwrap(), ..options_for(&engine) };
     assert!(matches!(Server::start(options), Err(ServeError::Bind { .. })));
 }

@@ -135,8 +135,13 @@ pub fn serve_texts(room: usize, change: impl FnOnce(&mut ServerOptions, &mut Api
     start(gate, Arc::new(engine), change)
 }
 
+/// A server at a free port, on the engine's runtime.
+pub fn options_for(engine: &Arc<Engine>) -> ServerOptions {
+    ServerOptions::new("127.0.0.1:0".parse().unwrap(), engine.clone(), engine.runtime().clone())
+}
+
 fn start(gate: Arc<Gate>, engine: Arc<Engine>, change: impl FnOnce(&mut ServerOptions, &mut Api)) -> Fixture {
-    let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), engine.clone());
+    let mut options = options_for(&engine);
     let mut api = Api::new(Arc::clone(&engine), "tiny");
     change(&mut options, &mut api);
     options.api = Some(api);

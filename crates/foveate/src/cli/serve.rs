@@ -34,8 +34,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let normalized = options.model.normalize == Normalize::L2;
     let api = Api { dimensions, normalized, index, tokens, ..api(args, &engine, &options.model.network.model) };
     let probe = Arc::clone(&engine);
-    let listening = ServerOptions { keep_alive: args.keep_alive, ..ServerOptions::new(args.listen, probe) };
-    let server = Server::start(ServerOptions { api: Some(api), ..listening }).map_err(service::cannot_start)?;
+    let listening = ServerOptions::new(args.listen, probe, engine.runtime().clone());
+    let server = Server::start(ServerOptions { api: Some(api), keep_alive: args.keep_alive, ..listening })
+        .map_err(service::cannot_start)?;
     tracing::info!(address = %server.address(), model = options.model.network.model, "serving");
 
     service::wait(|| {
@@ -194,8 +195,9 @@ mod tests {
             let engine = Arc::new(engine.task("embed", Nothing, Batching::default()).build().unwrap());
             let api = api(&args, &engine, "tiny");
             assert_eq!((api.max_images, api.max_bytes_in_hand), (images, in_hand), "{arguments:?}");
-            let options = ServerOptions { api: Some(api), ..ServerOptions::new(([127, 0, 0, 1], 0).into(), engine) };
-            Server::start(options).unwrap().stop(std::time::Duration::ZERO);
+            let runtime = engine.runtime().clone();
+            let options = ServerOptions::new(([127, 0, 0, 1], 0).into(), engine, runtime);
+            Server::start(ServerOptions { api: Some(api), ..options }).unwrap().stop(std::time::Duration::ZERO);
         }
     }
 

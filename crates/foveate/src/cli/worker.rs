@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use foveate::embed::kernels_remedy;
 use foveate::net::webhook::Secrets;
 use foveate::queue::{Job, JobQueue};
-use foveate::serve::{self, Server};
+use foveate::serve::{Server, ServerOptions};
 use foveate::sink::{RunManifest, SinkError, SinkOptions, VectorSink, publish, staging, sync_file};
 use foveate::worker::{Backoff, Callbacks, Engine, InFlightLimit, IoRuntime, Segments, Setting, Worker, WorkerOptions};
 
@@ -23,7 +23,7 @@ const FINGERPRINT: &str = "_fingerprint.json";
 /// The environment variable with the secrets that callbacks are signed with.
 const SECRET: &str = "FOVEATE_WEBHOOK_SECRET";
 /// Most connections for health checks and metrics.
-const PROBES: u32 = 32;
+const PROBES: usize = 32;
 /// Time that the queues must be empty before `--until-empty` stops the worker.
 const EMPTY: Duration = Duration::from_secs(3);
 /// Time that a worker whose settings refuse every message waits for another one before it stops.
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
     };
     let names: Vec<_> = queues.iter().map(|queue| queue.name().to_owned()).collect();
     let worker = Arc::new(Worker::start(service.engine, options)?);
-    let server = args.listen.map(|listen| watch(listen, &worker)).transpose()?;
+    let server = args.listen.map(|listen| watch(listen, &worker, &runtime)).transpose()?;
     tracing::info!(queues = names.join(", "), model = service.options.model.network.model, "receiving messages");
 
     let (mut empty, mut useless) = (Lasting::new(EMPTY), Lasting::new(USELESS));
@@ -108,10 +108,10 @@ fn remedy(setting: Setting) -> Option<&'static str> {
 }
 
 /// Serves the worker's health and metrics.
-fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>) -> anyhow::Result<Server> {
+fn watch(listen: std::net::SocketAddr, worker: &Arc<Worker>, runtime: &IoRuntime) -> anyhow::Result<Server> {
     let probe = Arc::clone(worker);
-    let options = serve::ServerOptions { max_connections: PROBES, ..serve::ServerOptions::new(listen, probe) };
-    let server = Server::start(options).map_err(service::cannot_start)?;
+    let options = ServerOptions::new(listen, probe, runtime.handle().clone());
+    let server = Server::start(ServerOptions { max_connections: PROBES, ..options }).map_err(service::cannot_start)?;
     tracing::info!(address = %server.address(), "serving /healthz, /readyz and /metrics");
     Ok(server)
 }
