@@ -96,7 +96,6 @@ fn add_similar(document: &mut Value, dim: usize, most: usize) {
     let json = &mut operation["requestBody"]["content"]["application/json"];
     json["schema"] = json!({"$ref": "#/components/schemas/SimilarRequest"});
     json["examples"]["row"] = json!({"value": {"id": "photos/0042.jpg", "k": 5}});
-    operation["responses"].as_object_mut().map(|responses| responses.remove("202"));
     operation["responses"]["200"]["content"]["application/json"]["schema"] =
         json!({"$ref": "#/components/schemas/Similar"});
     document["paths"]["/v1/similar"] = path;
@@ -147,7 +146,6 @@ fn add_similar(document: &mut Value, dim: usize, most: usize) {
     ] {
         request["properties"][name] = schema;
     }
-    request["properties"].as_object_mut().map(|properties| properties.remove("callback"));
     schemas["SimilarRequest"] = request;
     let id_and_score = json!({
         "type": "object", "required": ["id", "score"], "additionalProperties": false,
@@ -162,13 +160,13 @@ fn add_similar(document: &mut Value, dim: usize, most: usize) {
     schemas["Similar"] = similar;
 }
 
-/// Removes that an object has no other fields, from a schema and those within it, but not from callbacks.
+/// Removes that an object has no other fields, from a schema and those within it.
 fn admit_fields(schema: &mut Value) {
     match schema {
         Value::Array(schemas) => schemas.iter_mut().for_each(admit_fields),
         Value::Object(fields) => {
             fields.remove("additionalProperties");
-            fields.iter_mut().filter(|(name, _)| *name != "callback").for_each(|(_, schema)| admit_fields(schema));
+            fields.values_mut().for_each(admit_fields);
         }
         _ => {}
     }
