@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod batch;
+mod budget;
 mod column;
 mod fault;
 mod memory;
@@ -10,6 +11,7 @@ mod size;
 mod sync;
 
 pub use batch::{InputFormat, PixelBatch, SampleType, VectorBuf};
+pub use budget::PixelBudget;
 pub use column::ColumnKind;
 pub use fault::{BoxError, FaultScope, Stage, catch_panic, catches_panics, error_chain, panic_message};
 pub use memory::BatchMemory;

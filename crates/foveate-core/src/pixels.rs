@@ -1,6 +1,7 @@
 use std::fmt;
 
-use crate::{CHANNELS, Size};
+use crate::budget::PixelShare;
+use crate::{CHANNELS, PixelBudget, Size};
 
 /// The largest size of a decoded image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,15 +77,24 @@ pub struct PixelBuf {
     data: Vec<u8>,
     size: Size,
     limits: PixelLimits,
+    budget: Option<PixelBudget>,
+    /// The part of the budget that the image holds.
+    share: Option<PixelShare>,
 }
 
-/// [`PixelBuf::shrink`] frees memory above this, so that one huge image does not pin its peak forever.
-const KEEP_BYTES: usize = 64 << 20;
-
 impl PixelBuf {
+    /// What a thread may keep from image to image: the samples of the largest image that needs no turn in a budget.
+    pub const KEEP_BYTES: usize = (PixelBudget::SMALL_BYTES / 2) as usize;
+
     /// An empty buffer that refuses images beyond `limits`.
     pub fn new(limits: PixelLimits) -> Self {
-        Self { data: Vec::new(), size: Size::default(), limits }
+        Self { limits, ..Self::default() }
+    }
+
+    /// Makes large images wait for their turn in `budget`. A thread must have at most one such buffer.
+    #[must_use]
+    pub fn with_budget(self, budget: PixelBudget) -> Self {
+        Self { budget: Some(budget), ..self }
     }
 
     /// The limits in force.
@@ -92,11 +102,31 @@ impl PixelBuf {
         self.limits
     }
 
-    /// Sets the size, **checking the limits before it allocates**, and returns the samples for overwriting. Their
+    /// Checks the limits and waits until the budget, if there is one, has room for an image of `size` and for the
+    /// `scratch` bytes that its decoder takes meanwhile. Decoders that take memory before they call
+    /// [`reset`](Self::reset), or more than twice the image's, call this first. The room is kept until
+    /// [`shrink`](Self::shrink).
+    ///
+    /// The RGB samples count twice if `scratch` is less: turning an image upright takes a copy.
+    pub fn admit(&mut self, size: Size, scratch: u64) -> Result<(), LimitError> {
+        self.limits.check(size)?;
+        let Some(budget) = &self.budget else { return Ok(()) };
+        let rgb = size.pixels().saturating_mul(CHANNELS as u64);
+        let bytes = rgb.saturating_add(scratch.max(rgb));
+        if bytes > self.share.as_ref().map_or(PixelBudget::SMALL_BYTES, |share| share.bytes) {
+            // Whoever waits holds nothing, or two threads could wait for each other.
+            self.data = Vec::new();
+            self.share = None;
+            self.share = Some(budget.take(bytes));
+        }
+        Ok(())
+    }
+
+    /// Sets the size, **checking the limits before it allocates**, like [`admit`](Self::admit), and returns the samples for overwriting. Their
     /// content is unspecified (left over from earlier images). On error the buffer is empty.
     pub fn reset(&mut self, size: Size) -> Result<&mut [u8], LimitError> {
         self.clear();
-        self.limits.check(size)?;
+        self.admit(size, 0)?;
         let len = size.rgb_len().ok_or(LimitError::OutOfMemory { size })?;
         if let Some(more) = len.checked_sub(self.data.len()) {
             self.data.try_reserve_exact(more).map_err(|_| LimitError::OutOfMemory { size })?;
@@ -111,12 +141,19 @@ impl PixelBuf {
         self.size = Size::default();
     }
 
-    /// Returns memory beyond a fixed allowance to the allocator.
+    /// Exchanges the images of two buffers, which keep their limits and budgets.
+    pub fn swap(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.data, &mut other.data);
+        std::mem::swap(&mut self.size, &mut other.size);
+    }
+
+    /// Returns memory beyond a fixed allowance to the allocator, and the room in the budget to other threads.
     pub fn shrink(&mut self) {
-        if self.data.len() > KEEP_BYTES {
+        if self.data.len() > Self::KEEP_BYTES {
             self.clear();
             self.data = Vec::new();
         }
+        self.share = None;
     }
 
     /// Size of the image held; 0×0 when empty.
@@ -231,6 +268,32 @@ mod tests {
         let before = buf.data.as_ptr();
         assert_eq!(buf.reset(Size::new(4, 5)).unwrap().len(), 60);
         assert_eq!(buf.data.as_ptr(), before);
+    }
+
+    #[test]
+    fn large_images_hold_a_share_until_the_buffer_shrinks() {
+        let budget = PixelBudget::default();
+        let mut buf = PixelBuf::default().with_budget(budget.clone());
+        let small = Size::new(2048, 2730);
+        buf.reset(small).unwrap();
+        buf.shrink();
+        assert!(buf.share.is_none() && buf.data.len() == small.rgb_len().unwrap());
+        buf.admit(small, PixelBudget::SMALL_BYTES).unwrap();
+        assert_eq!(buf.share.as_ref().map(|share| share.bytes), Some(PixelBudget::SMALL_BYTES + 3 * small.pixels()));
+        // Another decoder of the same image asks for more.
+        buf.admit(small, PixelBudget::DEFAULT_BYTES).unwrap();
+        buf.reset(Size::square(3_000)).unwrap();
+        assert!(buf.reset(Size::square(60_000)).is_err());
+        buf.shrink();
+        assert!(buf.share.is_none() && buf.data.is_empty());
+        // A panic drops the buffer, or whoever catches it shrinks it.
+        let outcome = crate::catch_panic(|| {
+            buf.reset(Size::square(3_000)).unwrap();
+            let buf = buf;
+            panic!("in a decoder with {}", buf.size());
+        });
+        assert_eq!(outcome, Err("in a decoder with 3000x3000".to_owned()));
+        drop(budget.take(PixelBudget::DEFAULT_BYTES));
     }
 
     #[test]

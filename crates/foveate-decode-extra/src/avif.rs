@@ -4,7 +4,7 @@ use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeError, ImageFormat, heif};
 
 use crate::av1;
-use crate::read_image::{ReadImage, check_budget};
+use crate::read_image::{ReadImage, admit};
 use crate::yuv::YuvImage;
 
 const FORMAT: ImageFormat = ImageFormat::Avif;
@@ -12,9 +12,8 @@ const FORMAT: ImageFormat = ImageFormat::Avif;
 pub(crate) fn decode(encoded: &[u8], out: &mut PixelBuf) -> Result<ReadImage, DecodeError> {
     let still = heif::still_image(encoded).map_err(|reason| DecodeError::corrupt(FORMAT, reason))?;
     let size = still.size;
-    out.limits().check(size)?;
     // Three planes, in the decoder and in our copies, of two bytes for a sample.
-    check_budget(FORMAT, size, size.pixels().saturating_mul(12), out.limits())?;
+    admit(FORMAT, size, size.pixels().saturating_mul(12), out)?;
     let mut canvas: Option<YuvImage> = None;
     let count = still.tiles.len();
     for (index, tile) in still.tiles.into_iter().enumerate() {

@@ -11,7 +11,7 @@ use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeError, ImageFormat};
 use libloading::Library;
 
-use crate::read_image::{ReadImage, check_budget};
+use crate::read_image::{ReadImage, admit};
 
 const FORMAT: ImageFormat = ImageFormat::Heic;
 
@@ -140,9 +140,8 @@ pub(crate) fn decode(encoded: &[u8], out: &mut PixelBuf) -> Result<ReadImage, De
         checked((heif.primary_handle)(context.value, &raw mut handle.value))?;
         let width = (heif.handle_width)(handle.value).max(0).cast_unsigned();
         let size = Size::new(width, (heif.handle_height)(handle.value).max(0).cast_unsigned());
-        out.limits().check(size)?;
         // Planes of two bytes for a sample, and interleaved pixels.
-        check_budget(FORMAT, size, size.pixels().saturating_mul(9), out.limits())?;
+        admit(FORMAT, size, size.pixels().saturating_mul(9), out)?;
         let mut image = OwnedHeic { value: ptr::null_mut(), free: heif.image_release };
         let options = ptr::null();
         let image_at = &raw mut image.value;

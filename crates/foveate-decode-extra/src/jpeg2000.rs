@@ -4,7 +4,7 @@ use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeError, ImageFormat};
 use hayro_jpeg2000::{ComponentData, DecodeSettings, DecoderContext, Image};
 
-use crate::read_image::{ReadImage, check_budget};
+use crate::read_image::{ReadImage, admit};
 
 const FORMAT: ImageFormat = ImageFormat::Jpeg2000;
 /// The beginning of a file without a container.
@@ -17,10 +17,9 @@ pub(crate) fn decode(encoded: &[u8], out: &mut PixelBuf) -> Result<ReadImage, De
     let settings = DecodeSettings { strict: true, ..DecodeSettings::default() };
     let image = Image::new(encoded, &settings).map_err(|error| DecodeError::corrupt(FORMAT, error.to_string()))?;
     let size = Size::new(image.width(), image.height());
-    out.limits().check(size)?;
     let channels = u64::from(image.color_space().num_channels()) + u64::from(image.has_alpha());
     // Coefficients and samples of four bytes each.
-    check_budget(FORMAT, size, size.pixels().saturating_mul(channels.saturating_mul(8)), out.limits())?;
+    admit(FORMAT, size, size.pixels().saturating_mul(channels.saturating_mul(8)), out)?;
     let mut context = DecoderContext::default();
     let decoded = image.decode(&mut context).map_err(|error| DecodeError::corrupt(FORMAT, error.to_string()))?;
     let components = decoded.components();

@@ -6,7 +6,7 @@ use foveate_core::{PixelBuf, Size};
 use foveate_decode::{DecodeError, ImageFormat};
 use jxl_oxide::{AllocTracker, JxlImage, JxlThreadPool, PixelFormat};
 
-use crate::read_image::{ReadImage, budget};
+use crate::read_image::{ReadImage, admit, budget};
 
 const FORMAT: ImageFormat = ImageFormat::JpegXl;
 
@@ -15,7 +15,8 @@ pub(crate) fn decode(encoded: &[u8], out: &mut PixelBuf) -> Result<ReadImage, De
     let builder = JxlImage::builder().pool(JxlThreadPool::none()).alloc_tracker(AllocTracker::with_limit(most));
     let image = builder.read(encoded).map_err(|error| fault(error.as_ref()))?;
     let size = Size::new(image.width(), image.height());
-    out.limits().check(size)?;
+    // Three planes of 32-bit samples. The library itself refuses more than its limit.
+    admit(FORMAT, size, size.pixels().saturating_mul(12), out)?;
     let channels = match image.pixel_format() {
         PixelFormat::Gray | PixelFormat::Graya => 1,
         PixelFormat::Rgb | PixelFormat::Rgba => 3,

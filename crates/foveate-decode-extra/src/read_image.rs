@@ -1,7 +1,7 @@
 //! The parts that the decoders of all formats share.
 #![cfg_attr(not(any(feature = "avif", feature = "heic", feature = "jpeg2000", feature = "jxl")), allow(dead_code))]
 
-use foveate_core::{PixelLimits, Size};
+use foveate_core::{PixelBuf, PixelLimits, Size};
 use foveate_decode::{DecodeError, ImageFormat};
 
 /// A decoded image's properties.
@@ -16,16 +16,12 @@ pub(crate) fn budget(limits: PixelLimits) -> u64 {
     limits.max_pixels.saturating_mul(16).max(256 << 20)
 }
 
-/// Refuses an image that takes more than the budget.
-pub(crate) fn check_budget(
-    format: ImageFormat,
-    size: Size,
-    bytes: u64,
-    limits: PixelLimits,
-) -> Result<(), DecodeError> {
-    let budget = budget(limits);
+/// Refuses an image whose library takes more than the budget, and waits for the turn of one that takes much.
+pub(crate) fn admit(format: ImageFormat, size: Size, bytes: u64, out: &mut PixelBuf) -> Result<(), DecodeError> {
+    out.limits().check(size)?;
+    let budget = budget(out.limits());
     if bytes <= budget {
-        return Ok(());
+        return Ok(out.admit(size, bytes)?);
     }
     let takes = bytes >> 20;
     let most = budget >> 20;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use foveate_core::{PixelBuf, PixelLimits, Size};
+use foveate_core::{PixelBuf, Size};
 use foveate_decode::DecoderOptions;
 
 /// The length of the header that every decoder reads, and of OS/2's, which begins alike.
@@ -38,11 +38,12 @@ impl Header {
     }
 
     /// The file in a form that the library reads.
-    pub(crate) fn readable<'a>(&self, file: &'a [u8], limits: PixelLimits, options: &DecoderOptions) -> Cow<'a, [u8]> {
+    pub(crate) fn readable<'a>(&self, file: &'a [u8], options: &DecoderOptions, out: &mut PixelBuf) -> Cow<'a, [u8]> {
         if self.length == OS2 && self.compression != BIT_MASKS {
             return self.with_usual_header(file).map_or(file.into(), Cow::from);
         }
-        if options.allow_truncated && self.compression == UNCOMPRESSED && limits.check(self.size).is_ok() {
+        let is_filled = options.allow_truncated && self.compression == UNCOMPRESSED;
+        if is_filled && out.admit(self.size, self.size.pixels().saturating_mul(4)).is_ok() {
             return self.filled_up(file).map_or(file.into(), Cow::from);
         }
         file.into()

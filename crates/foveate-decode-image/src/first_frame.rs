@@ -37,8 +37,8 @@ pub(crate) fn gif(
     let is_interlaced = frame.interlaced;
     let outside = frame.transparent.unwrap_or(0);
     let canvas = Size::new(screen.width.max(left + extent.width), screen.height.max(top + extent.height));
-    out.limits().check(canvas)?;
     out.limits().check(extent)?;
+    out.admit(canvas, extent.pixels())?;
     indices.clear();
     indices.resize(decoder.buffer_size(), outside);
     // Not `read_into_buffer`, which loses the end of an interlaced picture: the last code may span several rows.

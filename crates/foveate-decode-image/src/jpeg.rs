@@ -12,6 +12,8 @@ pub(crate) fn decode(encoded: &[u8], options: &DecoderOptions, out: &mut PixelBu
     let structure = jpeg::inspect(encoded, options.max_scans)?;
     let processes = [Process::Baseline, Process::Extended, Process::Progressive, Process::Lossless];
     structure.admit_with(out.limits(), options, &processes)?;
+    // The library's planes and pixels, and its coefficients.
+    out.admit(structure.size, structure.size.pixels().saturating_mul(6) + structure.coefficient_bytes())?;
     let encoded = jpeg::completed(encoded, &structure);
     let mut decoder = Decoder::new(&*encoded);
     // At most four samples per pixel; the size itself has been checked against the limits.

@@ -105,7 +105,7 @@ impl GenericDecoder {
     fn png(&mut self, encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
         let completed = png::completed(encoded);
         let filled = completed.as_ref().filter(|_| self.options.allow_truncated);
-        let filled = filled.and_then(|file| png::filled_up(file, out.limits()));
+        let filled = filled.and_then(|file| png::filled_up(file, out));
         let file = filled.as_deref().or(completed.as_deref()).unwrap_or(encoded);
         let library = PngDecoder::with_limits(Cursor::new(file), memory::limits(out.limits()));
         let decoded = library
@@ -122,7 +122,7 @@ impl GenericDecoder {
     fn bmp(&mut self, encoded: &[u8], out: &mut PixelBuf) -> Result<Size, DecodeError> {
         let format = ImageFormat::Bmp;
         let header = bmp::Header::read(encoded);
-        let file = header.as_ref().map(|header| header.readable(encoded, out.limits(), &self.options));
+        let file = header.as_ref().map(|header| header.readable(encoded, &self.options, out));
         let decoder = BmpDecoder::new(Cursor::new(file.as_deref().unwrap_or(encoded)));
         let decoder = decoder.map_err(|error| fault(format, error))?;
         let size = self.pixels(format, decoder, Gray16::Alone, out)?;
@@ -144,7 +144,8 @@ impl GenericDecoder {
             let decoder = WebPDecoder::new(Cursor::new(&*file)).map_err(|error| fault(format, error))?;
             return self.pixels(format, decoder, Gray16::Alone, out);
         };
-        out.limits().check(frame.canvas)?;
+        // The library's RGBA and `picture`.
+        out.admit(frame.canvas, frame.extent.pixels().saturating_mul(7))?;
         let mut picture = PixelBuf::new(out.limits());
         let decoder = WebPDecoder::new(Cursor::new(&frame.still[..])).map_err(|error| fault(format, error))?;
         let extent = self.pixels(format, decoder, Gray16::Alone, &mut picture)?;
@@ -187,10 +188,9 @@ impl GenericDecoder {
     ) -> Result<Size, DecodeError> {
         let (width, height) = decoder.dimensions();
         let size = Size::new(width, height);
-        out.limits().check(size)?;
         let color = decoder.color_type();
         let bytes = decoder.total_bytes();
-        memory::check(format, size, bytes, out.limits())?;
+        memory::admit(format, size, bytes, out)?;
         decoder.set_limits(memory::limits(out.limits())).map_err(|error| fault(format, error))?;
         let pixels = out.reset(size)?;
         let is_rgb = color == ColorType::Rgb8;
@@ -208,9 +208,6 @@ impl GenericDecoder {
     }
 }
 
-/// Scratch memory beyond this is freed after the image that needed it.
-const KEEP_BYTES: usize = 64 << 20;
-
 impl Decoder for GenericDecoder {
     fn decode(&mut self, encoded: &[u8], _hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError> {
         out.clear();
@@ -218,7 +215,7 @@ impl Decoder for GenericDecoder {
         let format = sniff(encoded)?;
         let native = self.read(encoded, format, out).inspect_err(|_| out.clear());
         self.native.clear();
-        self.native.shrink_to(KEEP_BYTES);
+        self.native.shrink_to(PixelBuf::KEEP_BYTES);
         Ok(Decoded { format, native: native?, is_clipped: self.is_clipped })
     }
 

@@ -1,4 +1,4 @@
-use foveate_core::{PixelLimits, Size};
+use foveate_core::{PixelBuf, PixelLimits, Size};
 use foveate_decode::{DecodeError, ImageFormat};
 use image::Limits;
 
@@ -20,11 +20,12 @@ pub(crate) fn limits(limits: PixelLimits) -> Limits {
     library
 }
 
-/// Refuses an image whose samples take more than the budget.
-pub(crate) fn check(format: ImageFormat, size: Size, bytes: u64, limits: PixelLimits) -> Result<(), DecodeError> {
-    let budget = budget(limits);
+/// Refuses an image whose samples take more than the budget, and waits for the turn of one whose samples take much.
+pub(crate) fn admit(format: ImageFormat, size: Size, bytes: u64, out: &mut PixelBuf) -> Result<(), DecodeError> {
+    out.limits().check(size)?;
+    let budget = budget(out.limits());
     if bytes <= budget {
-        return Ok(());
+        return Ok(out.admit(size, bytes)?);
     }
     Err(DecodeError::TooCostly(format!(
         "{format} of {size} takes {} MiB to decode, more than {} MiB",

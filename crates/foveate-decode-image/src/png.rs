@@ -6,7 +6,7 @@ use std::io::Read;
 
 use flate2::read::ZlibEncoder;
 use flate2::{Compression, Crc};
-use foveate_core::PixelLimits;
+use foveate_core::PixelBuf;
 
 use crate::convert::Gray16;
 use rows::PngRows;
@@ -34,9 +34,9 @@ pub(crate) fn completed(file: &[u8]) -> Option<Vec<u8>> {
 
 /// A completed file with zeros in the place of the rows that it lacks. `None` if it has no header or no pixels, or
 /// exceeds the limits, which decoding it will tell.
-pub(crate) fn filled_up(file: &[u8], limits: PixelLimits) -> Option<Vec<u8>> {
+pub(crate) fn filled_up(file: &[u8], out: &mut PixelBuf) -> Option<Vec<u8>> {
     let first = chunks(file).find(|chunk| chunk.kind == b"IDAT")?.at;
-    let rows = PngRows::of(chunks(file).next().filter(|chunk| chunk.kind == b"IHDR")?.payload, limits)?;
+    let rows = PngRows::of(chunks(file).next().filter(|chunk| chunk.kind == b"IHDR")?.payload, out)?;
     let pixels = chunks(file).filter(|chunk| chunk.kind == b"IDAT");
     let packed: Vec<u8> = pixels.flat_map(|chunk| chunk.payload).copied().collect();
     let mut whole = Vec::new();

@@ -24,9 +24,8 @@ pub(crate) fn decode(encoded: &[u8], native: &mut Vec<u8>, out: &mut PixelBuf) -
     let decoder = PnmDecoder::new(Cursor::new(encoded)).map_err(|error| fault(FORMAT, error))?;
     let (width, height) = decoder.dimensions();
     let size = Size::new(width, height);
-    out.limits().check(size)?;
     let color = decoder.color_type();
-    memory::check(FORMAT, size, decoder.total_bytes(), out.limits())?;
+    memory::admit(FORMAT, size, decoder.total_bytes(), out)?;
     let most = f64::from(decoder.header().maximal_sample().max(1));
     native.clear();
     native.resize(decoder.total_bytes() as usize, 0);

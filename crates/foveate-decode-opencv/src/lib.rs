@@ -56,6 +56,7 @@ impl OpencvDecoder {
         let encoded = jpeg::completed(encoded, &structure);
         let scale = ReadScale::permitted(structure.size, hint);
         let size = scale.of(structure.size);
+        out.admit(size, structure.coefficient_bytes())?;
         DecodeRequest { format: ImageFormat::Jpeg, encoded: &encoded, scale, size }.decode(out.reset(size)?)?;
         Ok(structure.size)
     }

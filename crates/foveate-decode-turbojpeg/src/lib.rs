@@ -17,9 +17,6 @@ pub const NAME: &str = "turbojpeg";
 /// The library inside turbojpeg-sys; a test compares this with Cargo.lock.
 const VENDORED: &str = "libjpeg-turbo 3.1.0, vendored";
 
-/// Memory beyond this is freed after the picture that needed it.
-const KEEP_BYTES: usize = 64 << 20;
-
 /// Adds the backend to `registry`.
 ///
 /// # Errors
@@ -85,6 +82,7 @@ impl TurboJpegDecoder {
         self.library
             .set_scaling_factor(ScalingFactor::new(eighths as usize, 8))
             .map_err(|error| messages::fault(&error, structure.size))?;
+        out.admit(size, structure.coefficient_bytes())?;
         let rgb = out.reset(size)?;
         if structure.components < 4 {
             return self.decompress(encoded, structure, image(size, PixelFormat::RGB, rgb));
@@ -122,7 +120,7 @@ impl TurboJpegDecoder {
     }
 
     fn shrink(&mut self) {
-        if self.inks.capacity() > KEEP_BYTES {
+        if self.inks.capacity() > PixelBuf::KEEP_BYTES {
             self.inks = Vec::new();
         }
     }
@@ -242,7 +240,7 @@ mod tests {
     #[test]
     fn memory_beyond_the_usual_is_given_back() {
         let mut decoder = TurboJpegDecoder::new(DecoderOptions::default()).expect("a handle");
-        decoder.inks = Vec::with_capacity(KEEP_BYTES + 1);
+        decoder.inks = Vec::with_capacity(PixelBuf::KEEP_BYTES + 1);
         decoder.shrink();
         assert_eq!(decoder.inks.capacity(), 0);
     }

@@ -48,6 +48,7 @@ impl Decoder for ZuneDecoder {
         let structure = jpeg::inspect(encoded, self.options.max_scans)?;
         structure.admit(out.limits(), &self.options)?;
         readable(encoded, &structure)?;
+        out.admit(structure.size, structure.coefficient_bytes())?;
         let pixels = out.reset(structure.size)?;
         // The library leaves rows unwritten in some damaged files, and the buffer may hold an earlier image.
         pixels.fill(MISSING);

@@ -148,6 +148,12 @@ impl Structure {
         Err(DecodeError::unsupported(ImageFormat::Jpeg, reason))
     }
 
+    /// Bytes that a library takes for the coefficients of a picture in several scans, if it decodes one scan after the
+    /// other: two for each sample. Zero for a picture in one scan.
+    pub fn coefficient_bytes(&self) -> u64 {
+        if self.scans < 2 { 0 } else { self.size.pixels().saturating_mul(2 * u64::from(self.components)) }
+    }
+
     /// Scans cost time in proportion to the image's size, so the number of scans alone is no bound. The bound is on the
     /// pixels visited by all scans together: this many times the pixels of the largest permitted image. Encoders' usual
     /// progressive scripts visit every pixel about five times.

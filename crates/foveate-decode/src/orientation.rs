@@ -87,7 +87,7 @@ impl Orientation {
                 let flip_x = matches!(self, Self::Transverse | Self::Rotate270);
                 let flip_y = matches!(self, Self::Transverse | Self::Rotate90);
                 transpose(pixels.as_slice(), size, dst, flip_x, flip_y);
-                std::mem::swap(pixels, scratch);
+                pixels.swap(scratch);
             }
         }
         Ok(())

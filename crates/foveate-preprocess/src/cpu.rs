@@ -45,7 +45,7 @@ impl CpuPreprocessor {
         Ok(Self {
             decoder: open_decoder()?,
             resizer: open_resizer()?,
-            pixels: PixelBuf::new(options.limits),
+            pixels: PixelBuf::new(options.limits).with_budget(options.budget.clone()),
             turned: PixelBuf::new(options.limits),
             open_decoder,
             open_resizer,
@@ -133,7 +133,7 @@ impl CpuPreprocessor {
     fn start_over(&mut self) -> Result<(), PreprocessError> {
         self.decoder = (self.open_decoder)()?;
         self.resizer = (self.open_resizer)()?;
-        self.pixels = PixelBuf::new(self.options.limits);
+        self.pixels = PixelBuf::new(self.options.limits).with_budget(self.options.budget.clone());
         self.turned = PixelBuf::new(self.options.limits);
         Ok(())
     }

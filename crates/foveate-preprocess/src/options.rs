@@ -1,9 +1,9 @@
-use foveate_core::PixelLimits;
+use foveate_core::{PixelBudget, PixelLimits};
 use foveate_decode::DecodeHint;
 use foveate_resize::Geometry;
 
 /// The way in which an image becomes the encoder's input.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct PreprocessOptions {
     /// The part of the image to resample, its target size and the filter.
     pub geometry: Geometry,
@@ -13,6 +13,8 @@ pub struct PreprocessOptions {
     pub hint: DecodeHint,
     /// Size limit for decoded images.
     pub limits: PixelLimits,
+    /// Memory of large images, for all threads whose options are clones of these.
+    pub budget: PixelBudget,
 }
 
 impl PreprocessOptions {
@@ -23,6 +25,7 @@ impl PreprocessOptions {
             orientation: OrientationPolicy::Apply,
             hint: DecodeHint::default(),
             limits: PixelLimits::DEFAULT,
+            budget: PixelBudget::default(),
         }
     }
 }

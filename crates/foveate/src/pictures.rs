@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use foveate_core::{Size, error_chain, lock};
+use foveate_core::{PixelBudget, Size, error_chain, lock};
 use foveate_pipeline::{Cancel, RunError};
 use foveate_resize::Filter;
 use foveate_sink::RecordedHash;
@@ -67,6 +67,7 @@ pub fn each_picture(
         resizer: options.resizer_opener(None, backends),
         orientation: options.images.orientation,
         limits: options.model.limits(),
+        budget: PixelBudget::new(options.engine.pixel_memory),
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let listing = Mutex::new(listing);

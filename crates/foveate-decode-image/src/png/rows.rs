@@ -1,7 +1,7 @@
 //! The rows of a PNG's pixels, each behind the byte that names its filter, in the order of the file.
 
 use flate2::{Decompress, FlushDecompress};
-use foveate_core::{PixelLimits, Size};
+use foveate_core::{PixelBuf, Size};
 
 use crate::memory;
 
@@ -15,11 +15,12 @@ pub(super) struct PngRows {
 }
 
 impl PngRows {
-    /// The rows that a header describes; `None` for an impossible header, or more than the limits permit.
-    pub(super) fn of(header: &[u8], limits: PixelLimits) -> Option<Self> {
+    /// The rows that a header describes, for a file in which they are filled up; `None` for an impossible header, or
+    /// more than the limits permit.
+    pub(super) fn of(header: &[u8], out: &mut PixelBuf) -> Option<Self> {
         let &[w0, w1, w2, w3, h0, h1, h2, h3, depth, color, _, _, interlaced] = header else { return None };
         let size = Size::new(u32::from_be_bytes([w0, w1, w2, w3]), u32::from_be_bytes([h0, h1, h2, h3]));
-        limits.check(size).ok()?;
+        out.limits().check(size).ok()?;
         let samples: u64 = match color {
             0 | 3 => 1,
             2 => 3,
@@ -38,7 +39,9 @@ impl PngRows {
             }
         }
         let rows = Self { passes };
-        (rows.bytes() as u64 <= memory::budget(limits)).then_some(rows)
+        let bytes = rows.bytes() as u64;
+        // The rows exist three times: expanded, as a stream, and in the new file.
+        (bytes <= memory::budget(out.limits()) && out.admit(size, 3 * bytes).is_ok()).then_some(rows)
     }
 
     fn bytes(&self) -> usize {

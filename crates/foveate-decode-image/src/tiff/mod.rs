@@ -43,7 +43,7 @@ pub(crate) fn decode(
     limits.check(layout.size)?;
     let samples = SampleKind::read(&layout, &mut directory)?;
     let bytes = layout.chunk_bytes();
-    crate::memory::check(ImageFormat::Tiff, layout.size, bytes, limits)?;
+    crate::memory::admit(ImageFormat::Tiff, layout.size, bytes, out)?;
     scratch.clear();
     scratch.resize(bytes as usize, 0);
     let mut plane = vec![0; if layout.planes() > 1 { layout.plane_bytes() as usize } else { 0 }];

@@ -25,6 +25,7 @@ class _Options(TypedDict, total=False):
     threads: int | None
     batch: int | None
     workers: int | None
+    pixel_memory: Count
     readers: int | None
     prefetch: int | None
     preprocess: Literal["hf", "squash", None]

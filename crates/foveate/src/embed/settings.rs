@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use foveate_core::{PixelLimits, SampleType};
+use foveate_core::{PixelBudget, PixelLimits, SampleType};
 use foveate_decode::DecoderOptions;
 use foveate_encode::{DType, EncoderOptions, Pooling};
 use foveate_pipeline::lane::Normalize;
@@ -277,6 +277,12 @@ pub struct EngineSettings {
     /// Threads of the forward on a CPU. Default: all cores.
     #[cfg_attr(feature = "cli", arg(long, value_name = "N", value_parser = parse_positive))]
     pub threads: Option<usize>,
+
+    /// Most memory for large images while they are decoded, of all workers together (`4G`). Images that need more wait
+    /// for each other.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES", default_value_t = Self::default().pixel_memory, value_parser = parse_count,
+                                    hide = true))]
+    pub pixel_memory: u64,
 }
 
 /// The queues between the threads.
@@ -370,7 +376,13 @@ impl Default for NetworkSettings {
 
 impl Default for EngineSettings {
     fn default() -> Self {
-        Self { device: "cpu".to_owned(), batch: 32, workers: None, threads: None }
+        Self {
+            device: "cpu".to_owned(),
+            batch: 32,
+            workers: None,
+            threads: None,
+            pixel_memory: PixelBudget::DEFAULT_BYTES,
+        }
     }
 }
 
@@ -517,6 +529,7 @@ impl Settings {
             orientation: self.images.orientation,
             hint: self.model.decode_scale().hint(&geometry),
             limits: self.model.limits(),
+            budget: PixelBudget::new(self.engine.pixel_memory),
         }
     }
 

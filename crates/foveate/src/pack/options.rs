@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use foveate_core::Backend as _;
+use foveate_core::{Backend as _, PixelBudget};
 use foveate_model::OpenOptions;
 use foveate_pipeline::RunError;
 use foveate_sink::RunManifest;
@@ -129,6 +129,7 @@ impl PackOptions {
             resizer: job.resizer_opener(Some(names.resizer), backends),
             orientation: job.images.orientation,
             limits: job.model.limits(),
+            budget: PixelBudget::new(job.engine.pixel_memory),
         })
     }
 }

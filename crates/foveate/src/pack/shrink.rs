@@ -1,6 +1,6 @@
 //! Photos at the size that a recipe needs.
 
-use foveate_core::{FaultScope, ImageViewMut, PixelBuf, PixelLimits, Size, Stage, catch_panic, error_chain};
+use foveate_core::{FaultScope, ImageViewMut, PixelBudget, PixelBuf, PixelLimits, Size, Stage, catch_panic, error_chain};
 use foveate_decode::{DecodeError, DecodeHint, Decoder, Orientation, orientation};
 use foveate_preprocess::{DecoderOpener, OrientationPolicy, PreprocessError, ResizerOpener};
 use foveate_resize::{Filter, Geometry, ResizeError, Resizer};
@@ -28,6 +28,7 @@ pub(crate) struct Shrink {
     pub(crate) resizer: ResizerOpener,
     pub(crate) orientation: OrientationPolicy,
     pub(crate) limits: PixelLimits,
+    pub(crate) budget: PixelBudget,
 }
 
 /// Makes photos smaller, for one thread.
@@ -62,7 +63,7 @@ impl Shrink {
             settings: self.clone(),
             decoder: (self.decoder)()?,
             resizer: (self.resizer)()?,
-            pixels: PixelBuf::new(self.limits),
+            pixels: PixelBuf::new(self.limits).with_budget(self.budget.clone()),
             turned: PixelBuf::new(self.limits),
             small: Vec::new(),
         })

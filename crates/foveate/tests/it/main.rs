@@ -13,5 +13,7 @@ mod hub;
 mod inspect;
 mod kill;
 mod lab;
+#[cfg(target_os = "linux")]
+mod large_images;
 mod telemetry;
 mod web;
