@@ -42,11 +42,12 @@ impl CpuPreprocessor {
         open_resizer: ResizerOpener,
         options: PreprocessOptions,
     ) -> Result<Self, PreprocessError> {
+        let pixels = PixelBuf::new(options.limits).with_budget(options.budget.clone());
         Ok(Self {
             decoder: open_decoder()?,
             resizer: open_resizer()?,
-            pixels: PixelBuf::new(options.limits).with_budget(options.budget.clone()),
-            turned: PixelBuf::new(options.limits),
+            turned: pixels.second(),
+            pixels,
             open_decoder,
             open_resizer,
             options,
@@ -68,8 +69,8 @@ impl CpuPreprocessor {
     /// Prepares one image; a panic counts as this image's fault.
     fn one(&mut self, bytes: &[u8], out: &mut [u8], clock: &dyn StageClock) -> Result<Size, CpuFault> {
         let done = catch_panic(|| self.try_one(bytes, out, clock));
-        self.pixels.shrink();
         self.turned.shrink();
+        self.pixels.shrink();
         done.unwrap_or_else(|message| {
             self.start_over().map_err(CpuFault::Run)?;
             let reason = format!("decoder or resizer panicked: {message}");
@@ -134,7 +135,7 @@ impl CpuPreprocessor {
         self.decoder = (self.open_decoder)()?;
         self.resizer = (self.open_resizer)()?;
         self.pixels = PixelBuf::new(self.options.limits).with_budget(self.options.budget.clone());
-        self.turned = PixelBuf::new(self.options.limits);
+        self.turned = self.pixels.second();
         Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! Photos at the size that a recipe needs.
 
-use foveate_core::{FaultScope, ImageViewMut, PixelBudget, PixelBuf, PixelLimits, Size, Stage, catch_panic, error_chain};
+use foveate_core::{
+    FaultScope, ImageViewMut, PixelBudget, PixelBuf, PixelLimits, Size, Stage, catch_panic, error_chain,
+};
 use foveate_decode::{DecodeError, DecodeHint, Decoder, Orientation, orientation};
 use foveate_preprocess::{DecoderOpener, OrientationPolicy, PreprocessError, ResizerOpener};
 use foveate_resize::{Filter, Geometry, ResizeError, Resizer};
@@ -59,12 +61,13 @@ pub(crate) enum Fault {
 
 impl Shrink {
     pub(crate) fn open(&self) -> Result<Shrinker, PreprocessError> {
+        let pixels = PixelBuf::new(self.limits).with_budget(self.budget.clone());
         Ok(Shrinker {
             settings: self.clone(),
             decoder: (self.decoder)()?,
             resizer: (self.resizer)()?,
-            pixels: PixelBuf::new(self.limits).with_budget(self.budget.clone()),
-            turned: PixelBuf::new(self.limits),
+            turned: pixels.second(),
+            pixels,
             small: Vec::new(),
         })
     }
@@ -100,8 +103,8 @@ impl Shrinker {
 
     fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         let done = catch_panic(|| work(self));
-        self.pixels.shrink();
         self.turned.shrink();
+        self.pixels.shrink();
         done.unwrap_or_else(|message| {
             *self = self.settings.open().map_err(Fault::Run)?;
             let reason = format!("decoder or resizer panicked: {message}");
