@@ -111,12 +111,15 @@ impl PixelBuf {
         self.limits
     }
 
-    /// Empties the buffer, checks the limits and waits until the budget, if there is one, has room for an image of `size` and for the
+    /// Empties the buffer, checks the limits, and waits until the budget has room for an image of `size` and for the
     /// `scratch` bytes that its decoder takes meanwhile. Decoders that take memory before they call
-    /// [`reset`](Self::reset), or more than twice the image's, call this first. The room is kept until
+    /// [`reset`](Self::reset), or take more than the image does, call this first. The room is kept until
     /// [`shrink`](Self::shrink).
     ///
     /// The RGB samples count twice if `scratch` is less: turning an image upright takes a copy.
+    ///
+    /// # Errors
+    /// If the limits refuse the size.
     pub fn admit(&mut self, size: Size, scratch: u64) -> Result<(), LimitError> {
         self.clear();
         self.limits.check(size)?;
