@@ -50,9 +50,9 @@ impl PixelBudget {
     /// Images that take at most this much, pixels and decoder together, do not ask.
     pub const SMALL_BYTES: u64 = 32 << 20;
 
-    /// A budget of this many bytes.
+    /// A budget of this many bytes. With too few for any large image, these pass one by one.
     pub fn new(bytes: u64) -> Self {
-        Self(Arc::new(BudgetLine { bytes, turns: Mutex::default(), changed: Condvar::new() }))
+        Self(Arc::new(BudgetLine { bytes: bytes.max(1), turns: Mutex::default(), changed: Condvar::new() }))
     }
 
     /// Waits for this image's turn. The caller must hold no other share.
@@ -90,13 +90,11 @@ impl PixelBudget {
     pub(crate) fn spare(&self, len: usize) -> Vec<u8> {
         let mut turns = lock(&self.0.turns);
         let fitting = turns.spares.iter().position(|spare| spare.len() >= len);
-        let mut buffer = match fitting {
-            Some(at) => turns.spares.swap_remove(at),
-            None => {
-                turns.spares.pop();
-                return Vec::new();
-            }
+        let Some(at) = fitting else {
+            turns.spares.pop();
+            return Vec::new();
         };
+        let mut buffer = turns.spares.swap_remove(at);
         drop(turns);
         buffer.truncate(len);
         buffer.shrink_to_fit();
