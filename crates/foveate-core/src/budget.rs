@@ -4,9 +4,9 @@ use crate::sync::lock;
 
 /// Memory for decoded images that all threads of an engine share: large images take turns, in order of arrival.
 ///
-/// Images of at most [`PixelBudget::SMALL_BYTES`] do not ask. So `n` threads take at most the budget and `n` times that.
-/// An image that needs more than the whole budget passes alone. A thread that waits holds no share, and one that holds a
-/// share waits for no other thread, so none waits forever.
+/// Images of at most [`PixelBudget::SMALL_BYTES`] do not ask: `n` threads take at most the budget and `n` times that.
+/// An image that needs more than the whole budget passes alone. A thread that waits holds no share, and one that holds
+/// a share waits for no other thread, so none waits forever.
 #[derive(Clone, Debug)]
 pub struct PixelBudget(Arc<BudgetLine>);
 

@@ -165,8 +165,8 @@ impl PixelBuf {
         std::mem::swap(&mut self.size, &mut other.size);
     }
 
-    /// Returns memory beyond a fixed allowance to the budget for other images, or to the allocator if there is none, and
-    /// the image's room to other threads.
+    /// Gives memory beyond a fixed allowance to the budget for other images, or without one to the allocator, and the
+    /// image's room to other threads.
     pub fn shrink(&mut self) {
         self.share = None;
         if self.data.len() > Self::KEEP_BYTES {

@@ -25,7 +25,8 @@ pub use sniff::{DEEP_GRAY_BYTES, may_have_deep_gray, sniff};
 pub trait Decoder: Send {
     /// Decodes `encoded` into `out` as RGB8 `[h, w, 3]`, **as stored** (EXIF orientation is not applied, ICC profiles
     /// are ignored, alpha is dropped the way Pillow's `convert("RGB")` does). `out`'s limits are checked before any
-    /// pixel memory is taken, and `out` is empty after an error.
+    /// pixel memory is taken, by [`PixelBuf::admit`] if the decoder takes some before [`PixelBuf::reset`]. `out` is
+    /// empty after an error.
     ///
     /// Without a hint the image has its native size, exactly. [`DecodeHint::min_side`] *permits* a smaller one.
     fn decode(&mut self, encoded: &[u8], hint: DecodeHint, out: &mut PixelBuf) -> Result<Decoded, DecodeError>;
