@@ -104,6 +104,12 @@ mod tests {
 
     use super::*;
 
+    /// Those that wait, those under way, and whether any has ended.
+    fn used(turns: &Turns, key: &str) -> (usize, usize, bool) {
+        let TurnUse { waiting, active, has_ended, .. } = &turns.uses()[key];
+        (*waiting, active.len(), *has_ended)
+    }
+
     #[tokio::test]
     async fn turns_are_given_in_order_and_never_too_many() {
         let turns = Turns::new(2);
@@ -119,7 +125,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(order.lock().unwrap().is_empty());
-        assert_eq!((turns.uses()["a"].waiting, turns.uses()["a"].active.len()), (8, 2));
+        assert_eq!(used(&turns, "a"), (8, 2, false));
         drop(held);
         for task in tasks {
             task.await.unwrap();
@@ -135,7 +141,7 @@ mod tests {
         let held = turns.take("a".to_owned()).await;
         drop(turns.take("b".to_owned()).await);
         assert!(timeout(soon, turns.take("a".to_owned())).await.is_err());
-        assert_eq!((turns.uses()["a"].waiting, turns.uses()["a"].has_ended), (0, false));
+        assert_eq!(used(&turns, "a"), (0, 1, false));
         drop(held);
         drop(turns.take("a".to_owned()).await);
         assert!(turns.uses().is_empty());

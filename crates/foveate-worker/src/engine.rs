@@ -17,14 +17,14 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::downloads::pass_on;
-use crate::engine_state::{EngineItem, EngineState, NamedTask, Place, site};
+use crate::engine_state::{EngineItem, EnginePlace, EngineState, NamedTask, site};
 use crate::engine_threads;
 use crate::erased::{self, AnyLane, AnyTask};
 use crate::fair_queue::FairQueue;
 use crate::io_runtime::IoRuntime;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::WorkerMetrics;
-use crate::progress::Progress;
+use crate::progress::ThreadProgress;
 use crate::{Batching, EngineError, Probe, Rejected, Request, Task, lock, sites};
 
 /// Longest wait at shutdown for threads without work.
@@ -163,7 +163,7 @@ impl EngineBuilder {
             metrics: Arc::new(WorkerMetrics::new()),
             stopping: AtomicBool::new(false),
             stopped: CancellationToken::new(),
-            progress: Progress::default(),
+            progress: ThreadProgress::default(),
             stall: self.stall,
         });
         let threads = engine_threads::start(&shared, self.lanes)?;
@@ -228,7 +228,7 @@ impl Engine {
         shared.tasks[task].coming.fetch_add(1, SeqCst);
         let site = site(&image);
         let form = Some(image.into());
-        let place = Place::new(&shared.in_flight);
+        let place = EnginePlace::new(&shared.in_flight);
         pass_on(shared, EngineItem { id, task, site, form, metadata, done, span, queued: Instant::now(), place });
         Ok(())
     }

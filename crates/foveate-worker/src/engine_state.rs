@@ -15,7 +15,7 @@ use crate::erased::{AnyTask, Prepared};
 use crate::fair_queue::FairQueue;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::WorkerMetrics;
-use crate::progress::Progress;
+use crate::progress::ThreadProgress;
 use crate::{Batching, Done, Failure, File, Image, Output, Stage};
 
 /// The state that the engine's threads share.
@@ -41,7 +41,7 @@ pub(crate) struct EngineState {
     /// Ends the downloads.
     pub(crate) stopped: CancellationToken,
     /// The work of the threads.
-    pub(crate) progress: Progress,
+    pub(crate) progress: ThreadProgress,
     pub(crate) stall: Duration,
 }
 
@@ -69,20 +69,20 @@ pub(crate) struct EngineItem {
     pub(crate) span: tracing::Span,
     /// The time at which it joined its current queue.
     pub(crate) queued: Instant,
-    pub(crate) place: Place,
+    pub(crate) place: EnginePlace,
 }
 
 /// Counts a request as under way until it is dropped.
-pub(crate) struct Place(Arc<AtomicUsize>);
+pub(crate) struct EnginePlace(Arc<AtomicUsize>);
 
-impl Place {
+impl EnginePlace {
     pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, SeqCst);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Place {
+impl Drop for EnginePlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }

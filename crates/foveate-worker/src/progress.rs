@@ -7,7 +7,7 @@ use crate::lock;
 
 /// The work that threads have taken and not finished.
 #[derive(Default)]
-pub(crate) struct Progress(Mutex<Work>);
+pub(crate) struct ThreadProgress(Mutex<Work>);
 
 #[derive(Default)]
 struct Work {
@@ -18,11 +18,11 @@ struct Work {
 
 /// Items that a thread works on, until it is dropped.
 pub(crate) struct Busy<'a> {
-    progress: &'a Progress,
+    progress: &'a ThreadProgress,
     items: usize,
 }
 
-impl Progress {
+impl ThreadProgress {
     /// Takes items.
     pub(crate) fn begin(&self, items: usize) -> Busy<'_> {
         let mut work = lock(&self.0);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn work_that_is_not_finished_for_too_long_is_told() {
-        let progress = Progress::default();
+        let progress = ThreadProgress::default();
         assert_eq!(progress.check(Duration::ZERO), Ok(()));
         let busy = progress.begin(3);
         std::thread::sleep(Duration::from_millis(5));

@@ -27,7 +27,7 @@ pub struct Callbacks {
     /// Signs the results as the Standard Webhooks specification says.
     pub secrets: Option<Arc<Secrets>>,
     /// A receiver gets at most a quarter of this number of posts at once; there is no limit for all receivers together.
-    /// With 0, the threads that process post, one result at a time. Default: 64.
+    /// With 0, the threads that process post what they have. Default: 64.
     pub posts: usize,
     /// The encoding of vectors.
     pub encoding: Encoding,

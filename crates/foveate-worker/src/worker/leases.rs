@@ -48,7 +48,7 @@ struct HeldMessage {
     hold: Hold,
 }
 
-/// Tells the threads that work on a message whether it is still held.
+/// Tells whoever works on a message whether it is still held.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold(Arc<Flags>);
 

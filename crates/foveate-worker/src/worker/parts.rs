@@ -21,7 +21,7 @@ use super::segments::SegmentWriter;
 use super::settler::{Settlement, Settler};
 use super::state::WorkerState;
 use crate::Engine;
-use crate::progress::Progress;
+use crate::progress::ThreadProgress;
 
 /// The parts that run by themselves.
 pub(super) struct WorkerParts {
@@ -126,6 +126,6 @@ fn sink(
         waiting: AtomicUsize::new(0),
         retry: options.reconnect,
         caller: Arc::clone(caller),
-        progress: Progress::default(),
+        progress: ThreadProgress::default(),
     }))
 }

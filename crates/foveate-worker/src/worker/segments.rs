@@ -14,7 +14,7 @@ use super::backoff::Backoff;
 use super::callback::Caller;
 use super::state::WorkerState;
 use super::ticket::Ticket;
-use crate::progress::Progress;
+use crate::progress::ThreadProgress;
 use crate::{Embedding, Failure, Output, Stage};
 
 /// Opens the sink of a segment of this name.
@@ -57,7 +57,7 @@ pub(super) struct SegmentWriter {
     /// The delay before a sink that cannot write is tried again.
     pub(super) retry: Backoff,
     pub(super) caller: Arc<Caller>,
-    pub(super) progress: Progress,
+    pub(super) progress: ThreadProgress,
 }
 
 /// A row to write.

@@ -27,7 +27,7 @@ pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 pub(crate) const QUERY: &str = "signature=hush-hush";
 /// Maximum number of messages that a worker holds, besides those that wait for slow sites.
 pub(crate) const HOLD: usize = 32;
-/// Maximum number of these: a quarter of the engine's requests.
+/// Maximum number of these per site: a quarter of the engine's requests.
 pub(crate) const STALLED: usize = 128;
 
 const PHOTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/photos");
