@@ -38,9 +38,8 @@ pub(crate) fn pass_on(shared: &Arc<EngineState>, mut item: EngineItem) {
 }
 
 async fn download(shared: Arc<EngineState>, item: EngineItem) {
-    let slow = Failure::untried(Stage::Download, "its server is slow, and enough downloads wait for it");
-    if sites::is_full(&shared.turns, &item.site, shared.max_in_flight / 4) {
-        return drop(shared.end(item, Err(slow)));
+    if shared.is_full(&item.site) {
+        return drop(shared.end(item, Err(slow())));
     }
     let since = Instant::now();
     let mut taking = pin!(shared.turns.take(item.site.clone()));
@@ -52,7 +51,7 @@ async fn download(shared: Arc<EngineState>, item: EngineItem) {
             break None;
         }
         if since.elapsed() > PATIENCE && sites::is_slow(&shared.turns, &item.site) {
-            return drop(shared.end(item, Err(slow)));
+            return drop(shared.end(item, Err(slow())));
         }
     };
     let Some(mut item) = shared.begin("download", item) else { return };
@@ -117,6 +116,11 @@ async fn fetch(shared: &Arc<EngineState>, key: &str, share: &mut MemoryShare) ->
         transient: error.is_transient() || matches!(error, FetchError::Denied(_)),
         ..Failure::permanent(Stage::Download, error_chain(&error))
     })
+}
+
+/// The failure of an image whose site has enough to do.
+pub(crate) fn slow() -> Failure {
+    Failure::untried(Stage::Download, "its server is slow, and enough downloads wait for it")
 }
 
 fn no(setting: Setting, what: &str) -> Failure {

@@ -271,7 +271,7 @@ impl Engine {
 
     /// Returns true if an image is on a slow site, and enough others wait for it.
     pub(crate) fn is_full(&self, site: &str) -> bool {
-        sites::is_full(&self.shared.turns, site, self.shared.max_in_flight / 4)
+        self.shared.is_full(site)
     }
 
     /// The engine's metrics.
@@ -289,19 +289,21 @@ impl Engine {
     pub fn stop(&self, deadline: Duration) -> usize {
         let until = Instant::now() + deadline;
         self.shared.stopping.store(true, SeqCst);
-        while self.in_flight() > 0 && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(until, || self.in_flight() == 0);
         let left = self.in_flight();
         self.shared.abort();
         // The downloads end by themselves.
-        let end = Instant::now() + MOMENT;
-        while self.in_flight() > 0 && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        wait_until(Instant::now() + MOMENT, || self.in_flight() == 0);
         let threads = std::mem::take(&mut *lock(&self.threads));
         join(threads, until);
         left
+    }
+}
+
+/// Waits until `until`, or until `is_over`.
+pub(crate) fn wait_until(until: Instant, is_over: impl Fn() -> bool) {
+    while !is_over() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -310,9 +312,7 @@ impl Engine {
 pub(crate) fn join(threads: Vec<JoinHandle<()>>, until: Instant) {
     let until = until.max(Instant::now() + MOMENT);
     for thread in threads {
-        while !thread.is_finished() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        wait_until(until, || thread.is_finished());
         let name = thread.thread().name().unwrap_or_default().to_owned();
         if thread.is_finished() && thread.join().is_err() {
             tracing::error!(thread = name, "it panicked");

@@ -16,7 +16,7 @@ use crate::fair_queue::FairQueue;
 use crate::memory_budget::MemoryBudget;
 use crate::metrics::WorkerMetrics;
 use crate::progress::ThreadProgress;
-use crate::{Batching, Done, Failure, File, Image, Output, Stage};
+use crate::{Batching, Done, Failure, File, Image, Output, Stage, sites};
 
 /// The state that the engine's threads share.
 pub(crate) struct EngineState {
@@ -125,6 +125,11 @@ pub(crate) fn bucket(address: &str) -> &str {
 }
 
 impl EngineState {
+    /// Returns true if a site is slow, and enough downloads wait for it.
+    pub(crate) fn is_full(&self, site: &str) -> bool {
+        sites::is_full(&self.turns, site, self.max_in_flight / 4)
+    }
+
     /// Takes an item from `queue`, unless nobody waits for it any more.
     pub(crate) fn begin(&self, queue: &str, item: EngineItem) -> Option<EngineItem> {
         self.metrics.queued(queue, item.queued.elapsed());

@@ -39,6 +39,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
+use crate::engine::wait_until;
 use crate::{Engine, EngineError, Probe, lock};
 use parts::WorkerParts;
 use receiver::{LONG_POLL, Receiver};
@@ -153,13 +154,6 @@ impl Worker {
         // Otherwise the broker delivers them again when their leases end.
         wait_until(Instant::now() + GIVING_BACK, || giving_back.iter().all(JoinHandle::is_finished));
         left
-    }
-}
-
-/// Waits until `until`, or until `is_over`.
-fn wait_until(until: Instant, is_over: impl Fn() -> bool) {
-    while !is_over() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -7,7 +7,7 @@ use super::segments::SegmentWriter;
 use super::settler::Settler;
 use super::state::WorkerState;
 use super::ticket::Ticket;
-use crate::{Done, Engine, Failure, Image, Outcome, Output, Rejected, Request, Setting, Stage};
+use crate::{Done, Engine, Failure, Image, Outcome, Output, Rejected, Request, Setting, Stage, downloads};
 
 /// Takes every outcome and sends its message on: sink, then callback, then settler.
 pub(super) struct OutcomeHandler {
@@ -47,8 +47,7 @@ impl OutcomeHandler {
             })?;
         }
         if ticket.site.as_deref().is_some_and(|site| self.engine.is_full(site)) {
-            let reason = "its server is slow, and enough downloads wait for it";
-            return Err(Failure::untried(Stage::Download, reason));
+            return Err(downloads::slow());
         }
         self.caller.check_room(ticket)
     }
