@@ -12,7 +12,8 @@ use hyper::http::request;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
-use crate::answer::{AnswerFacts, failure, header, is_early_end, is_page, late, refusal, span};
+use crate::answer::{AnswerFacts, failure, header, is_early_end, late, refusal, span};
+use crate::coded_file::CodedFile;
 use crate::coding::Codings;
 use crate::connect::{HttpClient, http_client};
 use crate::download::{BodyDownload, Broken, DownloadRoom, discard};
@@ -92,7 +93,21 @@ impl Client {
         room: &mut impl DownloadRoom,
         out: &mut Vec<u8>,
     ) -> Result<AnswerFacts, NetError> {
-        self.download(url, None, room, out).await
+        self.decoded(url, None, room, out).await
+    }
+
+    /// As [`Self::get`], but returns a body that is encoded as it was sent, with what undoes the codings. That takes a
+    /// thread a while: most for a body made for it.
+    ///
+    /// # Errors
+    /// [`NetError`]; `out` is empty then.
+    pub async fn get_coded(
+        &self,
+        url: &str,
+        room: &mut impl DownloadRoom,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<CodedFile>, NetError> {
+        self.download(url, None, room, out).await.map(|(_, coded)| coded)
     }
 
     /// Downloads the bytes `part` of `url` into `out`, replacing its content.
@@ -100,7 +115,7 @@ impl Client {
     /// # Errors
     /// [`NetError`]; `out` is empty then. Its status is 200 if the server sends whole files only.
     pub async fn get_part(&self, url: &str, part: Range<u64>, out: &mut Vec<u8>) -> Result<AnswerFacts, NetError> {
-        self.download(url, Some(part), &mut |_| true, out).await
+        self.decoded(url, Some(part), &mut |_| true, out).await
     }
 
     /// Asks what a server says of the file at `url`, without reading it. A server that refuses such requests is asked
@@ -130,17 +145,31 @@ impl Client {
         unreachable!("GET is the last of them")
     }
 
-    async fn download(
+    async fn decoded(
         &self,
         url: &str,
         part: Option<Range<u64>>,
         room: &mut impl DownloadRoom,
         out: &mut Vec<u8>,
     ) -> Result<AnswerFacts, NetError> {
+        let (facts, coded) = self.download(url, part, room, out).await?;
+        if let Some(file) = coded {
+            file.decode_in(room, out).await.inspect_err(|_| out.clear())?;
+        }
+        Ok(facts)
+    }
+
+    async fn download(
+        &self,
+        url: &str,
+        part: Option<Range<u64>>,
+        room: &mut impl DownloadRoom,
+        out: &mut Vec<u8>,
+    ) -> Result<(AnswerFacts, Option<CodedFile>), NetError> {
         out.clear();
         if part.is_none() && ImageAddress::parse(url) == Some(ImageAddress::Data) {
             *out = self.inline(url, room).await?;
-            return Ok(AnswerFacts { len: Some(out.len() as u64), ..AnswerFacts::default() });
+            return Ok((AnswerFacts { len: Some(out.len() as u64), ..AnswerFacts::default() }, None));
         }
         let mut time = TimeLeft::new(self.options.timeout);
         let mut answered = None;
@@ -267,7 +296,7 @@ impl Client {
         time: &mut TimeLeft,
         room: &mut impl DownloadRoom,
         out: &mut Vec<u8>,
-    ) -> Result<AnswerFacts, NetError> {
+    ) -> Result<(AnswerFacts, Option<CodedFile>), NetError> {
         let facts = AnswerFacts::of(&response);
         let is_due = match (&part, response.status()) {
             (None, StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION) => true,
@@ -280,45 +309,35 @@ impl Client {
             discard(response.into_body()).await;
             return Err(error);
         }
-        let content_type = header(&response, CONTENT_TYPE).unwrap_or_default().to_owned();
         let codings = Codings::parse(header(&response, CONTENT_ENCODING).unwrap_or_default()).map_err(|coding| {
             NetError::permanent(format!("{target}: answered in {coding}, which it was not asked for"))
         })?;
         let limit = self.options.max_bytes;
+        let content_type = header(&response, CONTENT_TYPE).unwrap_or_default().to_owned();
+        let file = CodedFile { target, codings, content_type, is_part: part.is_some(), limit };
+        let target = &file.target;
         let declared = response.body().size_hint().exact();
         if let Some(bytes) = declared.filter(|bytes| *bytes > limit) {
             return Err(NetError::permanent(format!("{target}: {bytes} bytes, more than the limit of {limit}")));
         }
-        let mut download =
-            BodyDownload { options: &self.options, time, room, most: declared.unwrap_or(limit), admitted: 0 };
-        let mut read = download.read(response.into_body(), out).await;
-        let received = out.len();
-        if read.is_ok() && !codings.is_empty() {
-            let coded = std::mem::take(out);
-            read = download.decode(&coded, &codings, out).await;
-        }
-        match read {
-            Ok(()) if out.is_empty() => Err(NetError::permanent(format!("{target}: answered with nothing"))),
-            Ok(()) if part.is_none() && is_page(&content_type, out) => Err(NetError::permanent(format!(
-                "{target}: answered with a web page ({} bytes of HTML), not with an image",
-                out.len()
-            ))),
-            Ok(()) => Ok(facts),
-            Err(Broken::TooLarge) => {
-                Err(NetError::permanent(format!("{target}: over that many bytes, more than the limit of {limit}")))
-            }
-            Err(Broken::NoRoom) => Err(NetError::transient(format!("{target}: there is no memory for its bytes now"))),
+        let most = declared.unwrap_or(limit);
+        let mut download = BodyDownload { options: &self.options, time, room, most, admitted: 0 };
+        match download.read(response.into_body(), out).await {
+            Ok(()) if file.codings.is_empty() => file.check(out).map(|()| (facts, None)),
+            Ok(()) => Ok((facts, Some(file))),
+            Err(Broken::TooLarge) => Err(file.too_large()),
+            Err(Broken::NoRoom) => Err(file.no_room()),
             Err(Broken::Slow) => Err(NetError::transient(format!(
                 "{target}: sent less than {} bytes/s for {:?}",
                 self.options.min_rate, self.options.window
             ))),
-            Err(Broken::Late) => Err(late(&target, self.options.timeout)),
-            Err(Broken::Damaged) => Err(NetError::permanent(format!("{target}: answered with damaged {codings}"))),
+            Err(Broken::Late) => Err(late(target, self.options.timeout)),
             Err(Broken::Read(error)) if is_early_end(&error) => {
                 let all = declared.map_or("unknown".to_owned(), |bytes| bytes.to_string());
+                let received = out.len();
                 Err(NetError::transient(format!("{target}: the connection ended after {received} of {all} bytes")))
             }
-            Err(Broken::Read(error)) => Err(failure(&target, self.options.connect_timeout, &error)),
+            Err(Broken::Read(error)) => Err(failure(target, self.options.connect_timeout, &error)),
         }
     }
 }

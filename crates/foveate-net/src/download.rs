@@ -1,14 +1,12 @@
 //! Reads a body: memory in steps, and no slower than the minimum rate.
 
 use std::future::{Future, ready};
-use std::io::Read;
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Incoming};
 
 use crate::ClientOptions;
-use crate::coding::Codings;
 use crate::time_left::TimeLeft;
 
 /// Memory for a download. Any `FnMut(u64) -> bool` is one that answers at once.
@@ -26,8 +24,6 @@ impl<F: FnMut(u64) -> bool + Send> DownloadRoom for F {
 
 /// The first step of memory; most photos for the web fit in a few more.
 const FIRST_STEP: u64 = 64 << 10;
-/// Bytes that are decoded at once.
-const CHUNK: usize = 16 << 10;
 
 /// Reason that a body was not read to its end.
 pub(crate) enum Broken {
@@ -36,7 +32,6 @@ pub(crate) enum Broken {
     Late,
     /// There are more bytes than allowed.
     TooLarge,
-    Damaged,
     Read(hyper::Error),
 }
 
@@ -66,26 +61,6 @@ impl<R: DownloadRoom> BodyDownload<'_, R> {
             out.extend_from_slice(&data);
         }
         Ok(())
-    }
-
-    /// Appends what `coded` decodes to.
-    pub(crate) async fn decode(&mut self, coded: &[u8], codings: &Codings, out: &mut Vec<u8>) -> Result<(), Broken> {
-        let mut pace = Pace::new(self.options);
-        let mut reader = codings.decode(Box::new(coded));
-        let mut chunk = vec![0; CHUNK];
-        self.most = self.options.max_bytes.saturating_add(coded.len() as u64);
-        loop {
-            let read = reader.read(&mut chunk).map_err(|_| Broken::Damaged)?;
-            if read == 0 {
-                return Ok(());
-            }
-            out.extend_from_slice(&chunk[..read]);
-            if out.len() as u64 > self.options.max_bytes {
-                return Err(Broken::TooLarge);
-            }
-            self.make_room((coded.len() + out.len()) as u64, &mut pace).await?;
-            tokio::task::yield_now().await;
-        }
     }
 
     /// Doubles the memory until `have` bytes fit.

@@ -3,6 +3,7 @@
 mod address;
 mod answer;
 mod client;
+mod coded_file;
 mod coding;
 mod connect;
 mod download;
@@ -21,6 +22,7 @@ pub mod webhook;
 
 pub use answer::AnswerFacts;
 pub use client::{Client, Reply};
+pub use coded_file::CodedFile;
 pub use coding::Codings;
 pub use download::DownloadRoom;
 pub use error::{NetError, OptionsError, Rule};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foveate_core::error_chain;
-use foveate_net::DownloadRoom;
+use foveate_net::{CodedFile, DownloadRoom, NetError};
 use foveate_queue::ImageRef;
 use foveate_source::{FetchError, Item as Object};
 use tokio::time::timeout;
@@ -28,7 +28,7 @@ pub(crate) fn pass_on(shared: &Arc<EngineState>, mut item: EngineItem) {
             let download = shared.stopped.clone().run_until_cancelled_owned(download(Arc::clone(shared), item));
             shared.runtime.spawn(download);
         }
-        Some(Form::At(_) | Form::File(_) | Form::Text(_)) if shared.workers > 0 => {
+        Some(Form::At(_) | Form::File(_) | Form::Coded(..) | Form::Text(_)) if shared.workers > 0 => {
             let site = item.site.clone();
             shared.files.push(&site, item);
         }
@@ -70,33 +70,57 @@ pub(crate) async fn downloaded(shared: &Arc<EngineState>, item: &mut EngineItem)
     let share = shared.memory.share(item.site.clone());
     let downloaded = file(shared, reference, share).instrument(span).await;
     shared.note("download", item, start, downloaded.is_ok());
-    item.form = Some(Form::File(downloaded?));
+    item.form = Some(downloaded?);
     Ok(())
 }
 
-async fn file(shared: &Arc<EngineState>, reference: &ImageRef, mut share: MemoryShare) -> Result<File, Failure> {
-    let bytes = match reference {
-        ImageRef::Url(url) => get(shared, url, &mut share).await?,
-        ImageRef::Object(key) => fetch(shared, key, &mut share).await?,
+async fn file(shared: &Arc<EngineState>, reference: &ImageRef, mut share: MemoryShare) -> Result<Form, Failure> {
+    let mut bytes = Vec::new();
+    let coded = match reference {
+        ImageRef::Url(url) => get(shared, url, &mut share, &mut bytes).await?,
+        ImageRef::Object(key) => {
+            bytes = fetch(shared, key, &mut share).await?;
+            None
+        }
     };
     share.settle(bytes.len() as u64);
-    Ok(File::new(bytes, Some(share)))
+    let file = File::new(bytes, Some(share));
+    Ok(match coded {
+        Some(coded) => Form::Coded(Box::new(coded), file),
+        None => Form::File(file),
+    })
 }
 
 /// Downloads a URL.
-async fn get(shared: &EngineState, url: &str, share: &mut MemoryShare) -> Result<Vec<u8>, Failure> {
+async fn get(
+    shared: &EngineState,
+    url: &str,
+    share: &mut MemoryShare,
+    out: &mut Vec<u8>,
+) -> Result<Option<CodedFile>, Failure> {
     let client = shared.client.as_ref().ok_or_else(|| no(Setting::ImageHost, "URLs"))?;
-    let mut bytes = Vec::new();
-    let got = client.get(url, share, &mut bytes).await;
-    got.map_err(|error| Failure {
-        untried: share.is_refused,
+    let got = client.get_coded(url, share, out).await;
+    got.map_err(|error| Failure { untried: share.is_refused, ..failure(error) })
+}
+
+/// Undoes a file's codings, which takes a thread's time and not the runtime's.
+pub(crate) fn decoded(coded: &CodedFile, File { bytes, share }: File) -> Result<File, Failure> {
+    let bytes = coded.decode(&bytes).map_err(failure)?;
+    let mut share = share;
+    match share.as_mut().is_none_or(|share| share.resize(bytes.len() as u64)) {
+        true => Ok(File::new(bytes, share)),
+        false => Err(Failure::untried(Stage::Download, "there is no memory for its decoded bytes now")),
+    }
+}
+
+fn failure(error: NetError) -> Failure {
+    Failure {
         transient: error.transient,
         retry_after: error.retry_after,
         reached: error.reached,
         setting: error.rule.map(|_| Setting::ImageHost),
         ..Failure::permanent(Stage::Download, error.reason)
-    })?;
-    Ok(bytes)
+    }
 }
 
 /// Reads an object, on a thread that may block.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use foveate_net::{Client, Turns};
+use foveate_net::{Client, CodedFile, Turns};
 use foveate_pipeline::Queue;
 use foveate_queue::ImageRef;
 use foveate_source::AllowedObjects;
@@ -93,6 +93,8 @@ pub(crate) enum Form {
     /// Not downloaded yet.
     At(ImageRef),
     File(File),
+    /// A file in content codings.
+    Coded(Box<CodedFile>, File),
     Text(String),
     Ready(Prepared),
     /// It needs no batch.

@@ -10,7 +10,7 @@ use foveate_core::error_chain;
 use foveate_decode::sniff;
 use foveate_pipeline::Popped;
 
-use crate::downloads::{downloaded, pass_on};
+use crate::downloads::{decoded, downloaded, pass_on};
 use crate::engine_state::{EngineItem, EngineState, Form, NamedTask};
 use crate::erased::{AnyLane, PreparedOrKnown};
 use crate::{EngineError, Failure, Received, Setting, Stage, TaskError};
@@ -114,7 +114,8 @@ impl EngineThread {
     }
 
     fn make_ready(&self, item: &mut EngineItem) -> Result<(), Failure> {
-        let Some(form) = item.form.take_if(|form| matches!(form, Form::File(_) | Form::Text(_))) else { return Ok(()) };
+        let is_raw = |form: &mut Form| matches!(form, Form::File(_) | Form::Coded(..) | Form::Text(_));
+        let Some(form) = item.form.take_if(is_raw) else { return Ok(()) };
         let span = tracing::info_span!(parent: &item.span, "preprocess");
         let _entered = span.enter();
         let _busy = self.shared.progress.begin(1);
@@ -134,10 +135,14 @@ impl EngineThread {
     fn prepare(&self, form: Form, item: &EngineItem) -> Result<PreparedOrKnown, Failure> {
         let NamedTask { name, task, .. } = &self.shared.tasks[item.task];
         let prepared = match form {
+            Form::Coded(coded, file) => return self.prepare(Form::File(decoded(&coded, file)?), item),
             Form::File(file) => {
                 // Rejects data that is not an image before the task sees it.
                 sniff(&file).map_err(|error| Failure::permanent(Stage::Within("decode"), error_chain(&error)))?;
-                task.prepare_image(Received { id: &item.id, file, metadata: item.metadata.as_deref() })
+                item.done.note_decoding(true);
+                let prepared = task.prepare_image(Received { id: &item.id, file, metadata: item.metadata.as_deref() });
+                item.done.note_decoding(false);
+                prepared
             }
             Form::Text(text) if task.takes_texts() => task.prepare_words(&text),
             Form::Text(_) => {

@@ -39,5 +39,5 @@ pub use stage::Stage;
 pub use task::{Batching, File, InTurn, Received, Task, TaskError, TaskLane};
 pub use traces::Traces;
 pub use worker::{
-    Backoff, Callbacks, InFlightLimit, SegmentOpener, Segments, Totals, Worker, WorkerOptions, callback_id,
+    Backoff, Callbacks, DeathRecord, InFlightLimit, SegmentOpener, Segments, Totals, Worker, WorkerOptions, callback_id,
 };

@@ -77,6 +77,13 @@ impl MemoryShare {
         self.bytes -= surplus;
     }
 
+    /// Grows or shrinks to `bytes`. Returns false if there is no room for them now.
+    pub(crate) fn resize(&mut self, bytes: u64) -> bool {
+        let fits = self.take(bytes.saturating_sub(self.bytes));
+        self.settle(bytes);
+        fits
+    }
+
     /// Takes `more` bytes if they fit. The oldest share that may grow takes them in any case: otherwise shares that
     /// have half of what they need would wait for each other.
     fn take(&mut self, more: u64) -> bool {

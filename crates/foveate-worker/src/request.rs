@@ -55,12 +55,13 @@ impl fmt::Debug for Image {
 pub struct Done {
     tell: Option<Box<dyn FnOnce(Outcome) + Send>>,
     wanted: Option<Box<dyn Fn() -> bool + Send>>,
+    decoding: Option<Box<dyn Fn(bool) + Send>>,
 }
 
 impl Done {
     /// Calls `tell` with the outcome on one of the engine's threads; `tell` must return quickly.
     pub fn new(tell: impl FnOnce(Outcome) + Send + 'static) -> Self {
-        Self { tell: Some(Box::new(tell)), wanted: None }
+        Self { tell: Some(Box::new(tell)), wanted: None, decoding: None }
     }
 
     /// Each stage calls `wanted` before it begins, and skips the request if it returns false.
@@ -68,6 +69,18 @@ impl Done {
     pub fn while_wanted(mut self, wanted: impl Fn() -> bool + Send + 'static) -> Self {
         self.wanted = Some(Box::new(wanted));
         self
+    }
+
+    /// Calls `note(true)` before the image comes into a decoder, and `note(false)` after it.
+    #[must_use]
+    pub(crate) fn noting_decoding(mut self, note: impl Fn(bool) + Send + 'static) -> Self {
+        self.decoding = Some(Box::new(note));
+        self
+    }
+
+    /// Tells whether the image is in a decoder.
+    pub(crate) fn note_decoding(&self, is_in: bool) {
+        self.decoding.iter().for_each(|note| note(is_in));
     }
 
     /// Returns true if the outcome is still wanted.

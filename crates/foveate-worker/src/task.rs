@@ -117,14 +117,14 @@ pub struct Received<'a> {
 
 /// A file in memory. A downloaded file counts against the engine's byte limit until it is dropped.
 pub struct File {
-    bytes: Vec<u8>,
-    _share: Option<MemoryShare>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) share: Option<MemoryShare>,
 }
 
 impl File {
     /// A file, with its share of the byte limit if it was downloaded.
     pub(crate) fn new(bytes: Vec<u8>, share: Option<MemoryShare>) -> Self {
-        Self { bytes, _share: share }
+        Self { bytes, share }
     }
 }
 

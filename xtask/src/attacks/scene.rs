@@ -118,7 +118,7 @@ impl AttackBench {
     fn foveate(&self, queue: &SceneQueue, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(words).args(["--queue", &queue.address]).envs(queue.environment.iter().cloned());
-        command.env("FOVEATE_WEBHOOK_SECRET", SECRET).env_remove("RUST_LOG");
+        command.env("FOVEATE_WEBHOOK_SECRET", SECRET).env_remove("RUST_LOG").env("XDG_STATE_HOME", &self.folder);
         command
     }
 

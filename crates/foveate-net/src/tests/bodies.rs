@@ -237,6 +237,8 @@ fn codings_are_undone_within_the_limit() {
     let server = Server::fixed(answer("200 OK", "Content-Encoding: gzip\r\n", &bomb));
     let error = get(&client(ClientOptions { max_bytes: 1 << 20, ..local() }), &server.url("/")).unwrap_err();
     assert!(error.reason.ends_with("over that many bytes, more than the limit of 1048576"), "{error}");
+    let error = get(&client(local()), &server.url("/")).unwrap_err();
+    assert!(error.reason.ends_with("its gzip has more than 100 times the bytes that were sent"), "{error}");
 }
 
 fn encoded<W: FinishCoding>(mut encoder: W, bytes: &[u8]) -> Vec<u8> {

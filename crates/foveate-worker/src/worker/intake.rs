@@ -21,6 +21,9 @@ use crate::{Failure, Image, Setting, Stage, Traces};
 /// Messages held back in a row, without any other, after which the intake slows.
 const MANY_HELD_BACK: usize = 64;
 
+/// Deaths of workers with a message in a decoder after which it is quarantined.
+const MANY_DEATHS: u32 = 2;
+
 pub(super) struct Intake {
     pub(super) state: Arc<WorkerState>,
     pub(super) traces: Traces,
@@ -87,12 +90,16 @@ impl Intake {
             _ => self.held_back.store(0, Relaxed),
         }
         match admitted {
-            Ok(image) if ticket.delivery.received > self.state.queues[ticket.queue].max_receive() => {
-                self.quarantine.add(ticket, image)
-            }
+            Ok(image) if self.is_suspect(&ticket) => self.quarantine.add(ticket, image),
             Ok(image) => self.outcomes.submit(ticket, image),
             Err(failure) => self.outcomes.refuse(ticket, failure),
         }
+    }
+
+    /// Returns true if a message may have killed its workers.
+    fn is_suspect(&self, ticket: &Ticket) -> bool {
+        self.state.deaths(ticket) >= MANY_DEATHS
+            || ticket.delivery.received > self.state.queues[ticket.queue].max_receive()
     }
 
     /// A message's ticket, with the job's data if the message is a valid job.
@@ -136,6 +143,12 @@ impl Intake {
         if received > self.state.queues[ticket.queue].max_receive().saturating_add(QueueOptions::CHANCES) {
             let reason = format!("delivered {received} times without an outcome; it may have killed its workers");
             return Err(Failure::permanent(Stage::Receive, reason));
+        }
+        // After the last of these it was alone in the quarantine.
+        let deaths = self.state.deaths(ticket);
+        if deaths > MANY_DEATHS {
+            let reason = format!("{deaths} workers died while it was in their decoders");
+            return Err(Failure::permanent(Stage::Within("decode"), reason));
         }
         self.outcomes.hold_back(ticket)?;
         Ok(job.input.into())

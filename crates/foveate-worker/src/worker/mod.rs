@@ -13,6 +13,7 @@
 mod backoff;
 mod callback;
 mod circuit_breaker;
+mod death_record;
 mod health;
 mod in_flight_limit;
 mod intake;
@@ -47,6 +48,7 @@ use state::WorkerState;
 
 pub use backoff::Backoff;
 pub use callback::{Callbacks, callback_id};
+pub use death_record::DeathRecord;
 pub use in_flight_limit::InFlightLimit;
 pub use options::WorkerOptions;
 pub use segments::{SegmentOpener, Segments};

@@ -5,6 +5,7 @@ use foveate_queue::JobQueue;
 
 use super::backoff::Backoff;
 use super::callback::Callbacks;
+use super::death_record::DeathRecord;
 use super::in_flight_limit::InFlightLimit;
 use super::segments::Segments;
 use crate::{Setting, Traces};
@@ -40,6 +41,9 @@ pub struct WorkerOptions {
     /// True if notifications of object stores are jobs: the images are the objects that were written, and the engine
     /// must be able to read them. Notifications of other events are acknowledged.
     pub store_events: bool,
+    /// Remembers which messages were in a decoder when a worker died. Such a message is quarantined after two deaths,
+    /// and goes to the dead letters after three. Without a record, the number of deliveries decides. Default: none.
+    pub deaths: Option<Arc<DeathRecord>>,
     /// Connects the worker's spans to its callers' traces.
     pub traces: Traces,
 }
@@ -60,6 +64,7 @@ impl WorkerOptions {
             callbacks,
             sink: None,
             store_events: false,
+            deaths: None,
             traces: Traces::default(),
         }
     }

@@ -63,8 +63,12 @@ impl OutcomeHandler {
         let (id, task, metadata, span) = (id.clone(), task.clone(), metadata.clone(), span.clone());
         let hold = hold.clone();
         let outcomes = Arc::clone(self);
+        let deaths = self.state.deaths.clone().zip(Some(self.state.number(&ticket)));
         let ticket = Box::new(ticket);
-        let done = Done::new(move |outcome| outcomes.handle(ticket, outcome)).while_wanted(move || hold.begin());
+        let mut done = Done::new(move |outcome| outcomes.handle(ticket, outcome)).while_wanted(move || hold.begin());
+        if let Some((deaths, message)) = deaths {
+            done = done.noting_decoding(move |is_in| deaths.note(message, is_in));
+        }
         // A request that comes while the engine stops is dropped, which gives its message back.
         if let Err(rejected @ Rejected::NoTask { .. }) =
             self.engine.accept(Request { id, task, image, metadata, done, span })

@@ -80,6 +80,7 @@ fn state(engine: &Engine, options: &WorkerOptions) -> WorkerState {
     let limiter = Limiter::new(options.in_flight_limit, leases, batch, most(engine, options));
     WorkerState {
         leases: Leases::new(limiter),
+        deaths: options.deaths.clone(),
         health: WorkerHealth::new(queues.len(), batch, options.remedy),
         stopping: CancellationToken::new(),
         ended: CancellationToken::new(),

@@ -1,12 +1,15 @@
 //! The engine with a task that only these tests use.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use foveate_net::photo_server::{PhotoServer, PhotoServerOptions};
 use foveate_net::{Client, ClientOptions};
 use foveate_queue::ImageRef;
@@ -108,6 +111,71 @@ fn every_request_has_one_outcome_whoever_does_the_work() {
         }
         assert_eq!((engine.in_flight(), engine.live(), engine.ready()), (0, Ok(()), Ok(())));
     }
+}
+
+#[test]
+fn a_file_in_content_codings_is_decoded_whichever_thread_has_it() {
+    let gzip = |file: &[u8]| {
+        let mut coded = GzEncoder::new(Vec::new(), Compression::fast());
+        coded.write_all(file).unwrap();
+        coded.finish().unwrap()
+    };
+    let server = coded_server(BTreeMap::from([
+        ("/good", gzip(&[0xff, 0xd8, 0xff, 0xe0, b'a'])),
+        ("/large", gzip(&vec![0; 2 << 20])),
+        ("/damaged", b"no gzip".to_vec()),
+        ("/page", gzip(b"<html>not found</html>")),
+        ("/empty", gzip(b"")),
+    ]));
+    let options =
+        ClientOptions { allow_private: vec!["127.0.0.1".to_owned()], max_bytes: 1 << 20, ..ClientOptions::default() };
+    for (downloads, workers) in [(4, 2), (4, 0), (0, 0)] {
+        let client = Arc::new(Client::new(options.clone()).unwrap());
+        let batching = Batching::default();
+        let engine = Engine::builder().client(client).downloads(downloads).workers(workers);
+        let engine = engine.task("last", Last::default(), batching).build().unwrap();
+        let outcome = |path: &str| {
+            let url = ImageRef::Url(format!("http://{server}{path}"));
+            let (request, told) = request("last", "id", Image::At(url));
+            engine.submit(request).unwrap();
+            wait(&told)
+        };
+        assert!(matches!(outcome("/good"), Ok(Output::Json(answer)) if answer[0] == b'a'));
+        for (path, reason) in [
+            ("/large", "over that many bytes, more than the limit of 1048576"),
+            ("/damaged", "answered with damaged gzip"),
+            ("/page", "answered with a web page (22 bytes of HTML), not with an image"),
+            ("/empty", "answered with nothing"),
+        ] {
+            let failure = outcome(path).unwrap_err();
+            assert_eq!((failure.stage, failure.transient, failure.reached), (Stage::Download, false, Some(true)));
+            assert!(failure.reason.ends_with(reason), "{failure}");
+        }
+    }
+}
+
+/// A server of bodies in gzip, by path.
+fn coded_server(bodies: BTreeMap<&'static str, Vec<u8>>) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (mut request, mut line) = (String::new(), String::from(" "));
+            while !line.trim().is_empty() || request.is_empty() {
+                line.clear();
+                stream.read_line(&mut line).unwrap();
+                request += &line;
+            }
+            let body = &bodies[request.split(' ').nth(1).unwrap()];
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                body.len()
+            );
+            stream.get_mut().write_all(&[head.as_bytes(), body].concat()).unwrap();
+        }
+    });
+    address
 }
 
 #[test]

@@ -229,6 +229,12 @@ pub(crate) struct WorkerArgs {
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Queue", hide = true)]
     pub(crate) max_receive: u32,
 
+    /// Folder that remembers which messages were being decoded when a worker of this machine died. Such a message is
+    /// quarantined after two deaths, and goes to the dead letters after three. Default:
+    /// $XDG_STATE_HOME/foveate/worker, or ~/.local/state/foveate/worker.
+    #[arg(long, value_name = "DIR", help_heading = "Queue", hide = true)]
+    pub(crate) deaths: Option<PathBuf>,
+
     /// In-flight limit by rate: the worker holds the messages that it finishes in half a lease at this many messages
     /// per second. Default: the measured rate.
     #[arg(long, value_name = "RATE", conflicts_with = "hold", help_heading = "Queue", hide = true)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,9 @@ use foveate::net::webhook::Secrets;
 use foveate::queue::{Job, JobQueue};
 use foveate::serve::{Server, ServerOptions};
 use foveate::sink::{RunManifest, SinkError, SinkOptions, VectorSink, publish, staging, sync_file};
-use foveate::worker::{Backoff, Callbacks, Engine, InFlightLimit, IoRuntime, Segments, Setting, Worker, WorkerOptions};
+use foveate::worker::{
+    Backoff, Callbacks, DeathRecord, Engine, InFlightLimit, IoRuntime, Segments, Setting, Worker, WorkerOptions,
+};
 
 use super::exit::{Exit, Usage};
 use super::service::{self, Lasting, Service};
@@ -48,6 +50,7 @@ pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
         backoff: Backoff { base: args.retry, ..Backoff::default() },
         retry_for: args.retry_for,
         sink,
+        deaths: death_record(args)?,
         store_events: args.store_events,
         remedy,
         traces: service::TRACES,
@@ -125,6 +128,27 @@ async fn is_empty(worker: &Worker, queues: &[Arc<dyn JobQueue>]) -> bool {
         open += depth.waiting + depth.leased;
     }
     worker.held() == 0 && open <= worker.refused() as u64
+}
+
+/// Opens the record of messages that were in a decoder when a worker died. Only a folder that was named must work.
+fn death_record(args: &WorkerArgs) -> anyhow::Result<Option<Arc<DeathRecord>>> {
+    let folder = args.deaths.clone().or_else(|| Some(user_state()?.join("foveate/worker")));
+    let Some(folder) = folder else { return Ok(None) };
+    match DeathRecord::open(&folder) {
+        Ok(record) => Ok(Some(Arc::new(record))),
+        Err(error) if args.deaths.is_some() => Err(error).with_context(|| format!("--deaths {}", folder.display())),
+        Err(error) => {
+            let folder = folder.display();
+            tracing::warn!(%folder, %error, "deaths of workers are not remembered; --deaths names another folder");
+            Ok(None)
+        }
+    }
+}
+
+/// The folder for what the user's programs remember.
+fn user_state() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    named.or_else(|| Some(std::env::home_dir()?.join(".local/state")))
 }
 
 fn in_flight_limit(args: &WorkerArgs) -> InFlightLimit {

@@ -8,6 +8,7 @@ mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use foveate::queue::Depth;
 use foveate_net::photo_server::{Latency, PhotoServerOptions};
 use foveate_testkit::{Trial, data, python, trials};
+use image::{ImageFormat, RgbImage};
 use serde_json::Value;
 
 use crate::common::{TINY, foveate, run, text_vectors};
@@ -29,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         sigkill_under_load_loses_nothing,
         sigkill_on_sqs_loses_nothing,
         a_broker_that_is_killed_and_comes_back_loses_nothing,
+        a_picture_that_kills_its_decoder_is_a_dead_letter_after_three_deaths,
         sigterm_finishes_what_is_held_and_takes_no_more,
         what_is_not_done_within_the_deadline_goes_to_the_next_worker_at_once,
         a_worker_that_stops_is_not_ready_and_gives_back_what_a_silent_server_has,
@@ -172,6 +175,55 @@ fn a_broker_that_is_killed_and_comes_back_loses_nothing() {
     let doubles = tally.first_of_doubles();
     assert!(doubles.iter().all(|&first| (killed - 5..=back + 5).contains(&first)), "{killed}..{back}: {doubles:?}");
     assert!(tally.called_again() <= 2 * (HOLD + STALLED), "{tally}");
+}
+
+fn a_picture_that_kills_its_decoder_is_a_dead_letter_after_three_deaths() {
+    let _alone = alone();
+    // Its decoder takes about a second.
+    let mut large = Cursor::new(Vec::new());
+    RgbImage::new(10_000, 10_000).write_to(&mut large, ImageFormat::Png).unwrap();
+    let mut pictures = photos();
+    pictures.insert(0, large.into_inner().into());
+    let stage = Stage::with_photos(Broker::nats(), seconds(2), PhotoServerOptions::default(), pictures);
+    let items = Item::all(Kind::Photo, 8);
+    stage.enqueue(&items, true);
+    let deaths = stage.folder.path().join("deaths");
+    let arguments = ["--deaths", deaths.to_str().unwrap()];
+    for death in 1..=3 {
+        let worker = stage.worker(&arguments);
+        let mut before = BTreeSet::new();
+        wait(PATIENCE, "a decoder takes long", || {
+            sleep(millis(100));
+            let now = in_decoders(&deaths);
+            let is_long = !before.is_disjoint(&now);
+            before = now;
+            is_long
+        });
+        worker.kill();
+        assert_eq!(stage.requests(items[0]), death);
+    }
+    let worker = stage.worker(&arguments);
+    stage.wait_until_empty(PATIENCE);
+    stop(vec![worker]);
+    let letters = stage.dead_letters();
+    let [(id, letter)] = &letters[..] else { panic!("{letters:?}") };
+    assert_eq!((id, letter.stage.as_str()), (&items[0].id(), "decode"));
+    assert_eq!(letter.reason, "3 workers died while it was in their decoders");
+    assert_eq!(stage.requests(items[0]), 3, "it was not tried a fourth time");
+    let tally = Tally::take(&stage);
+    assert_eq!((tally.called(), tally.dead(), tally.dead_again()), (items.len() - 1, 1, 0), "{tally}");
+}
+
+/// Returns the messages that are in the decoders of the only worker with this record.
+fn in_decoders(deaths: &Path) -> BTreeSet<u64> {
+    let mut messages = BTreeSet::new();
+    for file in fs::read_dir(deaths).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.extension().is_some_and(|extension| extension == "decoding") {
+            messages.extend(fs::read(file).unwrap().as_chunks().0.iter().map(|number| u64::from_le_bytes(*number)));
+        }
+    }
+    messages.remove(&0);
+    messages
 }
 
 fn sigterm_finishes_what_is_held_and_takes_no_more() {

@@ -111,6 +111,7 @@ impl Stage {
     pub(crate) fn foveate(&self, command: &str) -> Command {
         let mut program = foveate();
         program.arg(command).env_remove("RUST_LOG").env("FOVEATE_WEBHOOK_SECRET", SECRET);
+        program.env("XDG_STATE_HOME", self.folder.path());
         if let Broker::Sqs(server) = &self.broker {
             program.envs(server.environment());
         }
