@@ -8,7 +8,7 @@ use crate::kernel::amx::Tiles;
 use crate::kernel::dot::Bf16Unit;
 use crate::kernel::isa::Isa;
 use crate::kernel::tile_attention::{RoundToTiles, TileAttention, TileKeyValues, TileScratch};
-use crate::kernel::words::{bf16_row, round_pair, round_pairs};
+use crate::kernel::words::{bf16_pair, bf16_row, round_pairs};
 use crate::kernel::{MAX_LANES, MAX_TILE_ROWS, MAX_TILE_VECTORS, load, math, store, store_tile, tile, tile_rows};
 
 /// Queries computed at a time, one per lane.
@@ -84,6 +84,8 @@ pub(crate) struct AttentionScratch {
     queries: Vec<f32>,
     /// In bf16: `[head_width / 2, queries]`, two neighbours in a word.
     query_words: Vec<u32>,
+    /// In bf16: one query, `[head_width / 2]`.
+    query: Vec<u32>,
     /// `[tokens, queries]`.
     scores: Vec<f32>,
     /// In bf16: `[tokens / 2, queries]`, two tokens in a word.
@@ -96,6 +98,7 @@ impl AttentionScratch {
         Self {
             queries: vec![0.0; head_width * MAX_QUERIES],
             query_words: vec![0; head_width / 2 * MAX_QUERIES],
+            query: vec![0; head_width / 2],
             scores: vec![0.0; tokens * MAX_QUERIES],
             // Each part of an image may end in half a pair.
             score_words: vec![0; tokens * MAX_QUERIES],
@@ -167,15 +170,15 @@ impl PartAttention<'_> {
     /// Computes attention of `count` queries from `row` on in one head, in `NV` vectors.
     #[inline(always)]
     fn queries<S: Simd, const NV: usize>(&mut self, simd: S, head: usize, row: usize, count: usize) {
-        self.transpose_queries::<S, NV>(simd, head, row, count);
+        self.transpose_queries::<S, NV>(head, row, count);
         self.score::<S, NV>(simd, head);
         self.hide(row, count, NV * S::F32_LANES);
         let mut factors = [0.0; MAX_QUERIES];
-        let tokens = self.keys.iter().map(|part| part.tokens).sum::<usize>();
-        let lanes = NV * S::F32_LANES;
-        softmax::<S, NV>(simd, &mut self.scratch.scores[..tokens * lanes], &mut factors);
         if self.unit().is_some() {
-            self.round_scores::<S>(simd, lanes);
+            self.softmax_words::<S, NV>(simd, &mut factors);
+        } else {
+            let tokens = self.keys.iter().map(|part| part.tokens).sum::<usize>();
+            softmax::<S, NV>(simd, &mut self.scratch.scores[..tokens * NV * S::F32_LANES], &mut factors);
         }
         let mut query = 0;
         while query < count {
@@ -191,24 +194,28 @@ impl PartAttention<'_> {
         }
     }
 
-    /// Writes the queries `[head_width, NV vectors]`, zeros in the lanes beyond `count`.
+    /// Writes the queries `[head_width, NV vectors]`, zeros in the lanes beyond `count`. In bf16, a word has two
+    /// neighbours.
     #[inline(always)]
-    fn transpose_queries<S: Simd, const NV: usize>(&mut self, simd: S, head: usize, row: usize, count: usize) {
+    fn transpose_queries<S: Simd, const NV: usize>(&mut self, head: usize, row: usize, count: usize) {
         let lanes = NV * S::F32_LANES;
-        let width = self.heads * self.head_width;
-        for query in 0..lanes {
-            let columns = self.scratch.queries[query..].iter_mut().step_by(lanes).take(self.head_width);
-            if query < count {
-                let q = &self.q[(row + query) * width + head * self.head_width..][..self.head_width];
-                columns.zip(q).for_each(|(slot, &value)| *slot = value);
-            } else {
-                columns.for_each(|slot| *slot = 0.0);
+        let head_width = self.head_width;
+        let unit = self.unit();
+        let q = self.q[head * head_width..].chunks(self.heads * head_width).skip(row).take(count);
+        let AttentionScratch { queries, query_words, query, .. } = &mut *self.scratch;
+        if unit.is_some() {
+            let words = &mut query_words[..head_width / 2 * lanes];
+            words.fill(0);
+            for (column, q) in q.enumerate() {
+                bf16_row(&q[..head_width], bytemuck::cast_slice_mut(query));
+                words[column..].iter_mut().step_by(lanes).zip(&*query).for_each(|(slot, &pair)| *slot = pair);
             }
-        }
-        if self.unit().is_some() {
-            let AttentionScratch { queries, query_words, .. } = &mut *self.scratch;
-            let pairs = queries.chunks_exact(2 * lanes).zip(query_words.chunks_exact_mut(lanes));
-            pairs.take(self.head_width / 2).for_each(|(pair, words)| round_pair(simd, pair, words));
+        } else {
+            let queries = &mut queries[..head_width * lanes];
+            queries.fill(0.0);
+            for (column, q) in q.enumerate() {
+                queries[column..].iter_mut().step_by(lanes).zip(q).for_each(|(slot, &value)| *slot = value);
+            }
         }
     }
 
@@ -258,20 +265,35 @@ impl PartAttention<'_> {
         }
     }
 
-    /// Rounds the scores to bf16, two tokens in a word.
+    /// [`softmax`] whose result is rounded to bf16, two tokens in a word.
     #[inline(always)]
-    fn round_scores<S: Simd>(&mut self, simd: S, lanes: usize) {
-        let mut scores = self.scratch.scores.as_slice();
-        let mut words = self.scratch.score_words.as_mut_slice();
+    fn softmax_words<S: Simd, const NV: usize>(&mut self, simd: S, factors: &mut [f32; MAX_QUERIES]) {
+        let tokens = self.keys.iter().map(|part| part.tokens).sum::<usize>();
+        let (scores, _) = S::as_simd_f32s(&self.scratch.scores[..tokens * NV * S::F32_LANES]);
+        let (mut scores, _) = scores.as_chunks::<NV>();
+        let (words, _) = S::as_mut_simd_u32s(&mut self.scratch.score_words);
+        let (mut words, _) = words.as_chunks_mut::<NV>();
+        let max = greatest(simd, scores);
+        let mut sums = [simd.splat_f32s(0.0); NV];
         for part in self.keys {
-            let (own, rest) = scores.split_at(part.tokens * lanes);
-            let (own_words, rest_of_words) = words.split_at_mut(part.tokens.div_ceil(2) * lanes);
-            scores = rest;
-            words = rest_of_words;
-            for (pair, words) in own.chunks(2 * lanes).zip(own_words.chunks_exact_mut(lanes)) {
-                round_pair(simd, pair, words);
+            let own_words;
+            let own;
+            (own, scores) = scores.split_at(part.tokens);
+            (own_words, words) = words.split_at_mut(part.tokens.div_ceil(2));
+            for (pair, words) in own.chunks(2).zip(own_words) {
+                for j in 0..NV {
+                    let low = math::exp_short(simd, simd.sub_f32s(pair[0][j], max[j]));
+                    sums[j] = simd.add_f32s(sums[j], low);
+                    let mut high = simd.splat_f32s(0.0);
+                    if let Some(score) = pair.get(1) {
+                        high = math::exp_short(simd, simd.sub_f32s(score[j], max[j]));
+                        sums[j] = simd.add_f32s(sums[j], high);
+                    }
+                    words[j] = bf16_pair(simd, low, high);
+                }
             }
         }
+        reciprocals(simd, &sums, factors);
     }
 
     /// Writes the outputs of `MR` queries: all tokens' values, weighted by their scores.
@@ -402,12 +424,7 @@ impl ScoreTile<'_> {
 fn softmax<S: Simd, const NV: usize>(simd: S, scores: &mut [f32], factors: &mut [f32; MAX_QUERIES]) {
     let (scores, _) = S::as_mut_simd_f32s(scores);
     let (scores, _) = scores.as_chunks_mut::<NV>();
-    let mut max = scores[0];
-    for score in scores.iter() {
-        for j in 0..NV {
-            max[j] = simd.max_f32s(max[j], score[j]);
-        }
-    }
+    let max = greatest(simd, scores);
     let mut sums = [simd.splat_f32s(0.0); NV];
     for score in scores.iter_mut() {
         for j in 0..NV {
@@ -415,6 +432,23 @@ fn softmax<S: Simd, const NV: usize>(simd: S, scores: &mut [f32], factors: &mut 
             sums[j] = simd.add_f32s(sums[j], score[j]);
         }
     }
+    reciprocals(simd, &sums, factors);
+}
+
+/// The greatest score of each column.
+#[inline(always)]
+fn greatest<S: Simd, const NV: usize>(simd: S, scores: &[[S::f32s; NV]]) -> [S::f32s; NV] {
+    let mut max = scores[0];
+    for score in scores {
+        for j in 0..NV {
+            max[j] = simd.max_f32s(max[j], score[j]);
+        }
+    }
+    max
+}
+
+#[inline(always)]
+fn reciprocals<S: Simd, const NV: usize>(simd: S, sums: &[S::f32s; NV], factors: &mut [f32; MAX_QUERIES]) {
     for (sum, factor) in sums.iter().zip(factors.chunks_exact_mut(S::F32_LANES)) {
         store(simd, factor, simd.div_f32s(simd.splat_f32s(1.0), *sum));
     }

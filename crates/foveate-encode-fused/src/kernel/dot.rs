@@ -228,12 +228,15 @@ mod x86 {
                     }
                 }
                 let (sums, _) = sums.as_chunks::<$lanes>();
+                let sums: &[[i32; $lanes]; NV] = sums.first_chunk().expect("NV vectors");
                 let (out, _) = out.as_chunks_mut::<$lanes>();
+                let (out, _) = out.as_chunks_mut::<NV>();
+                let out: &mut [[[f32; $lanes]; NV]; MR] = out.first_chunk_mut().expect("MR rows");
                 for i in 0..MR {
                     let zero = $splat(zeros[i]);
                     for j in 0..NV {
                         let shift = $multiply(zero, cast::<[i32; $lanes], $vector>(sums[j]));
-                        out[i * NV + j] = cast($float($subtract(totals[i][j], shift)));
+                        out[i][j] = cast($float($subtract(totals[i][j], shift)));
                     }
                 }
             }
@@ -317,21 +320,22 @@ mod x86 {
     ) {
         let (out, _) = out.as_chunks_mut::<16>();
         let (out, _) = out.as_chunks_mut::<NV>();
-        let mut sums = [[_mm512_setzero_ps(); NV]; MR];
-        for (sums, out) in sums.iter_mut().zip(out.iter()) {
-            *sums = out.map(cast);
-        }
+        let out: &mut [[[f32; 16]; NV]; MR] = out.first_chunk_mut().expect("MR rows");
+        let mut sums = out.map(|row| row.map(cast::<[f32; 16], __m512>));
         for (x, w) in x.chunks(x_row).zip(w.chunks(w_row)) {
-            let (w, _) = w[..NV * 16].as_chunks::<16>();
-            for (sums, &x) in sums.iter_mut().zip(&x[..MR]) {
-                let x = pairs([x; 16]);
-                for (sum, &w) in sums.iter_mut().zip(w) {
-                    *sum = _mm512_dpbf16_ps(*sum, x, pairs(w));
+            let x: &[u32; MR] = x.first_chunk().expect("MR columns");
+            let (w, _) = w.as_chunks::<16>();
+            let w: &[[u32; 16]; NV] = w.first_chunk().expect("NV vectors");
+            // Indices, because iterators over the sums keep them in memory.
+            for i in 0..MR {
+                let x = pairs([x[i]; 16]);
+                for j in 0..NV {
+                    sums[i][j] = _mm512_dpbf16_ps(sums[i][j], x, pairs(w[j]));
                 }
             }
         }
-        for (out, sums) in out.iter_mut().zip(sums) {
-            *out = sums.map(cast);
+        for i in 0..MR {
+            out[i] = sums[i].map(cast);
         }
     }
 

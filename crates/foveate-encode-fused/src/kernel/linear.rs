@@ -276,7 +276,7 @@ impl LinearProduct<'_> {
         rows: std::ops::Range<usize>,
     ) {
         let mut scratch: Scratch = [0.0; TILE_WORDS * MAX_TILE_VECTORS * MAX_LANES];
-        let width = NV * S::F32_LANES;
+        let finish = FinishColumns::<S, NV>::new(simd, self.layer, &self.out, first);
         let mut row = rows.start;
         while row < rows.end {
             let left = rows.end - row;
@@ -289,9 +289,9 @@ impl LinearProduct<'_> {
                 (None, 2) => self.tile::<S, 2, NV>(simd, first, row, &mut scratch),
                 (None, _) => self.tile::<S, 1, NV>(simd, first, row, &mut scratch),
             }
-            for column in first..first + NV {
-                self.finish_column(simd, column, row..row + height, &scratch[(column - first) * S::F32_LANES..], width);
-            }
+            let (sums, _) = S::as_simd_f32s(&scratch);
+            let (sums, _) = sums.as_chunks::<NV>();
+            self.finish_tile(simd, &finish, row, &sums[..height]);
             row += height;
         }
     }
@@ -354,54 +354,86 @@ impl LinearProduct<'_> {
         }
     }
 
-    /// Finishes and stores one vector's width of a tile whose rows are `stride` apart.
+    /// Finishes and stores a tile's rows, from `row` on.
     #[inline(always)]
-    fn finish_column<S: Simd>(
+    fn finish_tile<S: Simd, const NV: usize>(
         &mut self,
         simd: S,
-        vector: usize,
-        rows: std::ops::Range<usize>,
-        sums: &[f32],
-        stride: usize,
+        columns: &FinishColumns<S, NV>,
+        row: usize,
+        sums: &[[S::f32s; NV]],
     ) {
-        let column = vector * S::F32_LANES;
-        let width = S::F32_LANES.min(self.layer.outputs - column);
-        let bias = load(simd, &self.layer.bias[column..]);
-        let scales = match (&self.layer.weights, self.x) {
-            (PackedWeights::I8 { scales, .. }, LinearInput::Words(x, _)) => {
-                Some((load(simd, &scales[column..]), &x.scales))
-            }
-            _ => None,
+        let FinishColumns { bias, scales, offsets, widths } = columns;
+        let of_rows = match self.x {
+            LinearInput::Words(x, _) if scales.is_some() => &x.scales[row..],
+            _ => &[],
         };
-        let offset = self.out.column(column);
-        let stride_out = self.out.row_stride;
-        let out = &mut self.out.data[offset + rows.start * stride_out..];
+        let stride = self.out.row_stride;
+        let out = &mut self.out.data[row * stride..];
         // A macro, because a closure's code would not be compiled for the instruction set.
         macro_rules! write_rows {
             (|$out:ident, $value:ident| $result:expr) => {
-                for ((out, row), sums) in out.chunks_mut(stride_out).zip(rows).zip(sums.chunks(stride)) {
-                    let $out = &mut out[..width];
-                    let $value = match scales {
-                        None => simd.add_f32s(load(simd, sums), bias),
-                        Some((of_column, of_rows)) => {
-                            let scale = simd.mul_f32s(simd.splat_f32s(of_rows[row]), of_column);
-                            simd.mul_add_e_f32s(load(simd, sums), scale, bias)
-                        }
-                    };
-                    let result = $result;
-                    store(simd, $out, result);
+                for i in 0..sums.len() {
+                    for j in 0..NV {
+                        let $out = &mut out[i * stride + offsets[j]..][..widths[j]];
+                        let $value = match scales {
+                            None => simd.add_f32s(sums[i][j], bias[j]),
+                            Some(scales) => {
+                                let scale = simd.mul_f32s(simd.splat_f32s(of_rows[i]), scales[j]);
+                                simd.mul_add_e_f32s(sums[i][j], scale, bias[j])
+                            }
+                        };
+                        let result = $result;
+                        store(simd, $out, result);
+                    }
                 }
             };
         }
+        // The next layer rounds its input.
+        let is_short = self.layer.format().is_some();
         match self.finish {
             Finish::Store => write_rows!(|_out, value| value),
             Finish::Add => write_rows!(|out, value| simd.add_f32s(load(simd, out), value)),
+            Finish::Gelu if is_short => write_rows!(|_out, value| math::gelu_short(simd, value)),
             Finish::Gelu => write_rows!(|_out, value| math::gelu(simd, value)),
+            Finish::GeluTanh if is_short => write_rows!(|_out, value| math::gelu_tanh_short(simd, value)),
             Finish::GeluTanh => write_rows!(|_out, value| math::gelu_tanh(simd, value)),
             Finish::QuickGelu => write_rows!(|_out, value| math::quick_gelu(simd, value)),
             Finish::Relu => write_rows!(|_out, value| simd.max_f32s(value, simd.splat_f32s(0.0))),
             Finish::Gate => write_rows!(|out, value| simd.mul_f32s(load(simd, out), math::silu(simd, value))),
         }
+    }
+}
+
+/// What all tiles of a panel share in the epilogue, vector by vector.
+struct FinishColumns<S: Simd, const NV: usize> {
+    bias: [S::f32s; NV],
+    /// Of integers.
+    scales: Option<[S::f32s; NV]>,
+    /// The place of each vector in an output row, and how much of it there is.
+    offsets: [usize; NV],
+    widths: [usize; NV],
+}
+
+impl<S: Simd, const NV: usize> FinishColumns<S, NV> {
+    #[inline(always)]
+    fn new(simd: S, layer: &PackedLinear, out: &LinearOutput<'_>, first: usize) -> Self {
+        let mut columns =
+            Self { bias: [simd.splat_f32s(0.0); NV], scales: None, offsets: [0; NV], widths: [S::F32_LANES; NV] };
+        for j in 0..NV {
+            let column = (first + j) * S::F32_LANES;
+            columns.bias[j] = load(simd, &layer.bias[column..]);
+            columns.offsets[j] = out.column(column);
+            columns.widths[j] = S::F32_LANES.min(layer.outputs - column);
+        }
+        if let PackedWeights::I8 { scales, .. } = &layer.weights {
+            let mut of_columns = [simd.splat_f32s(0.0); NV];
+            for j in 0..NV {
+                of_columns[j] = load(simd, &scales[(first + j) * S::F32_LANES..]);
+            }
+            columns.scales = Some(of_columns);
+        }
+        columns
     }
 }
 

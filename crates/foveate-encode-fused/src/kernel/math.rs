@@ -2,6 +2,9 @@
 
 use pulp::Simd;
 
+/// 1.5 · 2²³: adding it leaves a float's nearest integer in its lowest bits.
+const ROUNDER: f32 = 12_582_912.0;
+
 /// `c[0] + c[1]·x + c[2]·x² + …`, by Horner's rule.
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(simd: S, x: S::f32s, coefficients: [f32; N]) -> S::f32s {
@@ -17,7 +20,6 @@ fn polynomial<S: Simd, const N: usize>(simd: S, x: S::f32s, coefficients: [f32; 
 /// `exp(x) = 2ⁿ · exp(r)` with `|r| ≤ ln 2 / 2`; the minimax polynomial of `exp(r)` is accurate to 2e-9.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    const ROUNDER: f32 = 12_582_912.0; // 1.5 · 2²³: adding it leaves a float's nearest integer in its lowest bits
     const LN2_HIGH: f32 = 0.693_359_4; // nine bits of ln 2: n times it is exact
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let x = simd.max_f32s(simd.min_f32s(x, simd.splat_f32s(88.0)), simd.splat_f32s(-87.0));
@@ -27,6 +29,21 @@ pub(crate) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let r = simd.mul_add_e_f32s(n, simd.splat_f32s(-LN2_LOW), r);
     let mantissa =
         polynomial(simd, r, [1.0, 1.0, 0.499_999_94, 0.166_664_32, 0.041_668_0, 0.008_374_156, 0.001_384_364_9]);
+    let exponent = simd.wrapping_dyn_shl_u32s(simd.transmute_u32s_f32s(rounded), simd.splat_u32s(23));
+    simd.transmute_f32s_u32s(simd.add_u32s(simd.transmute_u32s_f32s(mantissa), exponent))
+}
+
+/// `exp(x)` for `x` in −87..=0, relative error below 1e-5: for values that are rounded to bf16. Lower arguments are
+/// clamped.
+///
+/// As [`exp`], with a shorter polynomial.
+#[inline(always)]
+pub(crate) fn exp_short<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let x = simd.max_f32s(x, simd.splat_f32s(-87.0));
+    let rounded = simd.mul_add_e_f32s(x, simd.splat_f32s(std::f32::consts::LOG2_E), simd.splat_f32s(ROUNDER));
+    let n = simd.sub_f32s(rounded, simd.splat_f32s(ROUNDER));
+    let r = simd.mul_add_e_f32s(n, simd.splat_f32s(-std::f32::consts::LN_2), x);
+    let mantissa = polynomial(simd, r, [0.999_999_3, 0.999_963_4, 0.500_043_6, 0.167_909_08, 0.041_458_61]);
     let exponent = simd.wrapping_dyn_shl_u32s(simd.transmute_u32s_f32s(rounded), simd.splat_u32s(23));
     simd.transmute_f32s_u32s(simd.add_u32s(simd.transmute_u32s_f32s(mantissa), exponent))
 }
@@ -58,6 +75,47 @@ pub(crate) fn gelu_tanh<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     weighted_by_sigmoid(simd, x, simd.mul_f32s(x, slope))
 }
 
+/// [`gelu`] with an error below 5e-5, or 5e-5 · |x| if that is more: for values that are rounded to 8
+/// bits or to bf16.
+#[inline(always)]
+pub(crate) fn gelu_short<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let odd = [
+        0.398_673_4,
+        -0.065_887_845,
+        0.009_505_399,
+        -0.001_006_490_6,
+        7.485_507e-5,
+        -3.657_134_3e-6,
+        1.041_960_9e-7,
+        -1.301_295_1e-9,
+    ];
+    weighted_by_odd(simd, x, odd)
+}
+
+/// [`gelu_tanh`] with the error of [`gelu_short`].
+#[inline(always)]
+pub(crate) fn gelu_tanh_short<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let odd = [
+        0.398_617,
+        -0.066_098_41,
+        0.009_654_332,
+        -0.001_043_324_5,
+        7.942_591e-5,
+        -3.966_077_5e-6,
+        1.150_929_5e-7,
+        -1.458_688e-9,
+    ];
+    weighted_by_odd(simd, x, odd)
+}
+
+/// `x · (½ + z · P(z²))` with `z = x` within −4..=4: minimax fits of functions that are 0 or 1 beyond.
+#[inline(always)]
+fn weighted_by_odd<S: Simd>(simd: S, x: S::f32s, odd: [f32; 8]) -> S::f32s {
+    let z = simd.max_f32s(simd.min_f32s(x, simd.splat_f32s(4.0)), simd.splat_f32s(-4.0));
+    let p = polynomial(simd, simd.mul_f32s(z, z), odd);
+    simd.mul_f32s(x, simd.mul_add_e_f32s(z, p, simd.splat_f32s(0.5)))
+}
+
 /// `x · σ(1.702 · x)`.
 #[inline(always)]
 pub(crate) fn quick_gelu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
@@ -85,11 +143,14 @@ mod tests {
     use crate::kernel::isa::Isa;
     use crate::kernel::{load, store};
 
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Debug)]
     enum Function {
         Exp,
+        ExpShort,
         Gelu,
+        GeluShort,
         GeluTanh,
+        GeluTanhShort,
         QuickGelu,
         Silu,
     }
@@ -105,8 +166,11 @@ mod tests {
                 let x = load(simd, part);
                 let y = match self.0 {
                     Function::Exp => exp(simd, x),
+                    Function::ExpShort => exp_short(simd, x),
                     Function::Gelu => gelu(simd, x),
+                    Function::GeluShort => gelu_short(simd, x),
                     Function::GeluTanh => gelu_tanh(simd, x),
+                    Function::GeluTanhShort => gelu_tanh_short(simd, x),
                     Function::QuickGelu => quick_gelu(simd, x),
                     Function::Silu => silu(simd, x),
                 };
@@ -134,6 +198,27 @@ mod tests {
                 assert!(((f64::from(*y) - want) / want).abs() < 2e-7, "exp({x}) = {y} on {isa:?}");
             }
             assert!(apply(isa, Function::Exp, &[-1e30, f32::NEG_INFINITY]).iter().all(|&y| (0.0..1e-37).contains(&y)));
+        }
+    }
+
+    #[test]
+    fn short_functions_are_far_more_accurate_than_bf16() {
+        for isa in Isa::all() {
+            let x = grid(-87.0, 0.0);
+            for (y, &x) in apply(isa, Function::ExpShort, &x).iter().zip(&x) {
+                let want = f64::from(x).exp();
+                assert!(((f64::from(*y) - want) / want).abs() < 1e-5, "exp({x}) = {y} on {isa:?}");
+            }
+            assert!(apply(isa, Function::ExpShort, &[-1e30]).iter().all(|&y| (0.0..2e-38).contains(&y)));
+            let x = grid(-30.0, 30.0);
+            for (short, exact) in [(Function::GeluShort, Function::Gelu), (Function::GeluTanhShort, Function::GeluTanh)]
+            {
+                for ((y, want), &x) in apply(isa, short, &x).iter().zip(apply(isa, exact, &x)).zip(&x) {
+                    assert!((y - want).abs() <= 5e-5 * x.abs().max(1.0), "{short:?}({x}) = {y}, not {want}");
+                }
+            }
+            assert_eq!(apply(isa, Function::GeluShort, &[0.0, -0.0]), [0.0, 0.0]);
+            assert!(apply(isa, Function::GeluShort, &[f32::NAN])[0].is_nan());
         }
     }
 

@@ -193,12 +193,12 @@ fn softmax<S: Simd>(simd: S, scores: &mut [f32]) -> f32 {
     let most = simd.splat_f32s(max);
     let mut sum = simd.splat_f32s(0.0);
     for score in vectors.iter_mut() {
-        *score = math::exp(simd, simd.sub_f32s(*score, most));
+        *score = math::exp_short(simd, simd.sub_f32s(*score, most));
         sum = simd.add_f32s(sum, *score);
     }
     let mut total = simd.reduce_sum_f32s(sum);
     if !rest.is_empty() {
-        let exp = math::exp(simd, simd.sub_f32s(simd.partial_load_f32s(rest), most));
+        let exp = math::exp_short(simd, simd.sub_f32s(simd.partial_load_f32s(rest), most));
         simd.partial_store_f32s(rest, exp);
         total += rest.iter().sum::<f32>();
     }

@@ -149,7 +149,7 @@ pub(crate) fn round_pairs<S: Simd>(simd: S, from: &[f32], rows: usize, width: us
 
 /// Rounds two rows to bf16, lane by lane, or one row and zeros.
 #[inline(always)]
-pub(crate) fn round_pair<S: Simd>(simd: S, pair: &[f32], words: &mut [u32]) {
+fn round_pair<S: Simd>(simd: S, pair: &[f32], words: &mut [u32]) {
     let (low, high) = pair.split_at(words.len());
     let ((low, _), (high, _)) = (S::as_simd_f32s(low), S::as_simd_f32s(high));
     let (words, _) = S::as_mut_simd_u32s(words);
@@ -160,7 +160,7 @@ pub(crate) fn round_pair<S: Simd>(simd: S, pair: &[f32], words: &mut [u32]) {
 
 /// Rounds two vectors to bf16 and interleaves them, lane by lane.
 #[inline(always)]
-fn bf16_pair<S: Simd>(simd: S, low: S::f32s, high: S::f32s) -> S::u32s {
+pub(crate) fn bf16_pair<S: Simd>(simd: S, low: S::f32s, high: S::f32s) -> S::u32s {
     let high = bf16_vector(simd, high);
     let low = simd.wrapping_dyn_shr_u32s(bf16_vector(simd, low), simd.splat_u32s(16));
     simd.or_u32s(low, simd.and_u32s(high, simd.splat_u32s(0xffff_0000)))
