@@ -202,8 +202,8 @@ mod x86 {
 
     /// Defines a tile of integer products.
     macro_rules! integer_rows {
-        ($name:ident, $features:literal, $vector:ty, $lanes:literal, $zero:path, $splat:path, $dot:expr,
-         $multiply:path, $subtract:path, $float:path) => {
+        ($name:ident, $features:literal, $vector:ty, $lanes:literal, $splat:path, $dot:expr, $multiply:path,
+         $float:path) => {
             #[target_feature(enable = $features)]
             pub(super) fn $name<const MR: usize, const NV: usize>(
                 x: &[u32],
@@ -217,7 +217,15 @@ mod x86 {
                 let (panel, _) = panel.as_chunks::<NV>();
                 let depth = panel.len();
                 let rows = rows_of::<_, MR>(x, ld, depth);
-                let mut totals = [[$zero(); NV]; MR];
+                let (sums, _) = sums.as_chunks::<$lanes>();
+                let sums: &[[i32; $lanes]; NV] = sums.first_chunk().expect("NV vectors");
+                let mut totals = [[$splat(0); NV]; MR];
+                for i in 0..MR {
+                    for j in 0..NV {
+                        totals[i][j] =
+                            $multiply($splat(zeros[i].wrapping_neg()), cast::<[i32; $lanes], $vector>(sums[j]));
+                    }
+                }
                 for k in 0..depth {
                     let weights = panel[k].map(|words| cast::<[u32; $lanes], $vector>(words));
                     for i in 0..MR {
@@ -227,17 +235,11 @@ mod x86 {
                         }
                     }
                 }
-                let (sums, _) = sums.as_chunks::<$lanes>();
-                let sums: &[[i32; $lanes]; NV] = sums.first_chunk().expect("NV vectors");
                 let (out, _) = out.as_chunks_mut::<$lanes>();
                 let (out, _) = out.as_chunks_mut::<NV>();
                 let out: &mut [[[f32; $lanes]; NV]; MR] = out.first_chunk_mut().expect("MR rows");
                 for i in 0..MR {
-                    let zero = $splat(zeros[i]);
-                    for j in 0..NV {
-                        let shift = $multiply(zero, cast::<[i32; $lanes], $vector>(sums[j]));
-                        out[i][j] = cast($float($subtract(totals[i][j], shift)));
-                    }
+                    out[i] = totals[i].map(|total| cast($float(total)));
                 }
             }
         };
@@ -248,11 +250,9 @@ mod x86 {
         "avx512f,avx512bw,avx512vnni",
         __m512i,
         16,
-        _mm512_setzero_si512,
         _mm512_set1_epi32,
         _mm512_dpbusd_epi32,
         _mm512_mullo_epi32,
-        _mm512_sub_epi32,
         _mm512_cvtepi32_ps
     );
     integer_rows!(
@@ -260,11 +260,9 @@ mod x86 {
         "avx512f,avx512bw",
         __m512i,
         16,
-        _mm512_setzero_si512,
         _mm512_set1_epi32,
         |total, x, w| _mm512_add_epi32(total, _mm512_madd_epi16(x, w)),
         _mm512_mullo_epi32,
-        _mm512_sub_epi32,
         _mm512_cvtepi32_ps
     );
     integer_rows!(
@@ -272,11 +270,9 @@ mod x86 {
         "avx,avx2",
         __m256i,
         8,
-        _mm256_setzero_si256,
         _mm256_set1_epi32,
         |total, x, w| _mm256_add_epi32(total, _mm256_madd_epi16(x, w)),
         _mm256_mullo_epi32,
-        _mm256_sub_epi32,
         _mm256_cvtepi32_ps
     );
 
