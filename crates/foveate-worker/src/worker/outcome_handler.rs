@@ -63,7 +63,7 @@ impl OutcomeHandler {
         let (id, task, metadata, span) = (id.clone(), task.clone(), metadata.clone(), span.clone());
         let hold = hold.clone();
         let outcomes = Arc::clone(self);
-        let deaths = self.state.deaths.clone().zip(Some(self.state.number(&ticket)));
+        let deaths = self.state.deaths.clone().map(|deaths| (deaths, self.state.number(&ticket)));
         let ticket = Box::new(ticket);
         let mut done = Done::new(move |outcome| outcomes.handle(ticket, outcome)).while_wanted(move || hold.begin());
         if let Some((deaths, message)) = deaths {
