@@ -17,5 +17,5 @@ pub use fault::{BoxError, FaultScope, Stage, catch_panic, catches_panics, error_
 pub use memory::BatchMemory;
 pub use pixels::{ImageView, ImageViewMut, LimitError, PixelBuf, PixelLimits};
 pub use registry::{Backend, Health, Problem, Registry, RegistryError, UnknownBackend, known_settings};
-pub use size::{CHANNELS, Size};
+pub use size::{CHANNELS, Region, Size};
 pub use sync::lock;

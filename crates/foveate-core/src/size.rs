@@ -1,4 +1,5 @@
 use std::fmt;
+use std::ops::Range;
 
 /// Samples per pixel: every image in the engine is RGB.
 pub const CHANNELS: usize = 3;
@@ -48,6 +49,15 @@ impl Size {
     pub const fn transposed(self) -> Self {
         Self::new(self.height, self.width)
     }
+}
+
+/// A rectangle of an image's pixels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Columns.
+    pub columns: Range<u32>,
+    /// Rows.
+    pub rows: Range<u32>,
 }
 
 impl fmt::Display for Size {

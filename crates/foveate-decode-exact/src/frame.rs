@@ -1,5 +1,7 @@
 //! The frame: the image's components and the sizes derived from them.
 
+use std::ops::Range;
+
 use foveate_decode::jpeg::Structure;
 use foveate_decode::{DecodeError, ImageFormat};
 
@@ -16,6 +18,10 @@ pub(crate) const MAX_COMPONENTS: usize = 4;
 
 /// Components that keep this many coefficients or more do not skip the others; measured.
 const LEAST_SKIP: usize = 12;
+
+/// Columns on each side of the wanted ones that are decoded too, so that every wanted one has neighbours to be
+/// interpolated from, wherever the image has them.
+const MARGIN: usize = 4;
 
 /// One component of the image.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +61,8 @@ pub(crate) struct Frame {
     pub(crate) max_v: usize,
     /// Rows of the decoded picture in a row of units.
     pub(crate) unit_rows: usize,
+    /// Columns of the decoded picture in a column of units.
+    unit_columns: usize,
     /// Units of an interleaved scan, across and down.
     pub(crate) units_across: usize,
     pub(crate) units_down: usize,
@@ -90,6 +98,7 @@ impl Frame {
             count: specs.len(),
             max_v,
             unit_rows: max_v * scale.eighths,
+            unit_columns: max_h * scale.eighths,
             units_across,
             units_down,
             block_rows: 0,
@@ -127,6 +136,17 @@ impl Frame {
     pub(crate) fn components(&self) -> &[Component] {
         &self.components[..self.count]
     }
+
+    /// The units across that the `wanted` columns need.
+    pub(crate) fn units(&self, wanted: Range<usize>) -> Range<usize> {
+        let first = wanted.start.saturating_sub(MARGIN) / self.unit_columns;
+        first..(wanted.end + MARGIN).div_ceil(self.unit_columns).min(self.units_across)
+    }
+
+    /// The columns of the decoded picture that these units hold.
+    pub(crate) fn columns(&self, units: &Range<usize>) -> Range<usize> {
+        units.start * self.unit_columns..self.width.min(units.end * self.unit_columns)
+    }
 }
 
 impl Component {
@@ -134,6 +154,11 @@ impl Component {
     /// cheaper than to change over to skipping them, unless they are most of the block.
     pub(crate) fn decoded(&self) -> usize {
         if self.kept < LEAST_SKIP { self.kept } else { 63 }
+    }
+
+    /// The block columns that these units hold.
+    pub(crate) fn block_columns(&self, units: &Range<usize>) -> Range<usize> {
+        units.start * self.h..units.end * self.h
     }
 
     const ABSENT: Self = Self {

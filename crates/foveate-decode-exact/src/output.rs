@@ -1,8 +1,6 @@
 //! The destinations of a picture's rows.
 
-use std::ops::Range;
-
-use foveate_core::{PixelBuf, Size};
+use foveate_core::{PixelBuf, Region, Size};
 use foveate_decode::{DecodeError, RowSink};
 
 /// Pixels of a strip. Resizers pay for every strip, and cores share their caches' room with the planes.
@@ -10,11 +8,11 @@ const STRIP_PIXELS: usize = 1 << 19;
 
 /// The memory that rows are decoded into, from top to bottom.
 pub(crate) trait PixelOutput {
-    /// Prepares for a picture whose rows come at most `most_rows` at a time; returns the wanted rows, or `None` if the
+    /// Prepares for a picture whose rows come at most `most_rows` at a time; returns the wanted part, or `None` if the
     /// picture is not wanted.
-    fn begin(&mut self, size: Size, most_rows: usize) -> Result<Option<Range<usize>>, DecodeError>;
+    fn begin(&mut self, size: Size, most_rows: usize) -> Result<Option<Region>, DecodeError>;
 
-    /// The next `count` wanted rows. They are complete when this is called again, and after the picture.
+    /// The next `count` wanted rows, whole. They are complete when this is called again, and after the picture.
     fn rows(&mut self, count: usize) -> &mut [[u8; 3]];
 }
 
@@ -31,10 +29,10 @@ impl<'a> Whole<'a> {
 }
 
 impl PixelOutput for Whole<'_> {
-    fn begin(&mut self, size: Size, _most_rows: usize) -> Result<Option<Range<usize>>, DecodeError> {
+    fn begin(&mut self, size: Size, _most_rows: usize) -> Result<Option<Region>, DecodeError> {
         self.pixels.reset(size)?;
         self.next = 0;
-        Ok(Some(0..size.height as usize))
+        Ok(Some(Region { columns: 0..size.width, rows: 0..size.height }))
     }
 
     fn rows(&mut self, count: usize) -> &mut [[u8; 3]] {
@@ -68,13 +66,13 @@ impl<'a> OutputStrips<'a> {
 }
 
 impl PixelOutput for OutputStrips<'_> {
-    fn begin(&mut self, size: Size, most_rows: usize) -> Result<Option<Range<usize>>, DecodeError> {
+    fn begin(&mut self, size: Size, most_rows: usize) -> Result<Option<Region>, DecodeError> {
         let Some(wanted) = self.sink.begin(size) else { return Ok(None) };
         let rows = (STRIP_PIXELS / size.width.max(1) as usize).max(most_rows);
         let height = u32::try_from(rows).unwrap_or(u32::MAX).min(size.height);
         self.strip.reset(Size::new(size.width, height))?;
         self.filled = 0;
-        Ok(Some(wanted.start as usize..wanted.end.min(size.height) as usize))
+        Ok(Some(wanted))
     }
 
     fn rows(&mut self, count: usize) -> &mut [[u8; 3]] {

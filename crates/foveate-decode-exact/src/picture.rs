@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use foveate_core::LimitError;
+use foveate_core::{LimitError, Region};
 use foveate_decode::DecodeError;
 use foveate_decode::jpeg::{Process, Structure};
 
@@ -66,7 +66,9 @@ struct Canvas {
     /// Number of finished pixel rows.
     finished: usize,
     /// The pixel rows that the output wants.
-    wanted: Range<usize>,
+    rows: Range<usize>,
+    /// The units across that its columns need; the others have no samples and no pixels.
+    units: Range<usize>,
 }
 
 /// The samples of two successive unit rows of one component; upsampling a row needs only its direct neighbours.
@@ -142,7 +144,8 @@ impl JpegPicture {
             planes: [ComponentPlane::EMPTY; MAX_COMPONENTS],
             wide: [const { Vec::new() }; MAX_COMPONENTS],
             finished: 0,
-            wanted: 0..0,
+            rows: 0..0,
+            units: 0..0,
         },
     };
 
@@ -182,7 +185,7 @@ impl JpegPicture {
                     let Some(wanted) = out.begin(scale.of(structure.size), new.unit_rows + new.max_v)? else {
                         return Ok(false);
                     };
-                    self.canvas.reset(&new, wanted);
+                    self.canvas.reset(&new, &wanted);
                     frame = Some(new);
                 }
                 0xDA => {
@@ -417,13 +420,21 @@ impl IsaTask for SequentialStream<'_, '_> {
         let Some(first) = blocks.next() else { return };
         let mut unit = [first; MAX_UNIT];
         let count = 1 + unit[1..].iter_mut().zip(blocks).map(|(block, next)| *block = next).count();
+        let mut unread: ScanScratch = [0; 256];
         let mut bits = self.cursor.bits;
         for y in 0..self.frame.units_down {
             for block in &mut unit[..count] {
                 block.next = block.start + if y % 2 == 1 { self.canvas.planes[block.component].half() } else { 0 };
             }
-            for _ in 0..self.frame.units_across {
+            let needed = self.canvas.needed(self.frame, y);
+            for x in 0..self.frame.units_across {
                 bits = self.cursor.begin_unit(bits);
+                if !needed.contains(&x) {
+                    for block in &mut unit[..count] {
+                        bits = block.pass(self.cursor, bits, &mut unread);
+                    }
+                    continue;
+                }
                 for &mut UnitBlock { component, tables, ref mut next, step, kept, .. } in &mut unit[..count] {
                     let i = component % MAX_COMPONENTS; // so that no index needs a check
                     let start = *next;
@@ -524,6 +535,19 @@ struct UnitBlock<'t> {
     kept: usize,
 }
 
+impl UnitBlock<'_> {
+    /// Passes over a block whose samples nobody needs.
+    #[inline(always)]
+    fn pass(&mut self, cursor: &mut Cursor<'_>, bits: Bits, unread: &mut ScanScratch) -> Bits {
+        self.next += self.step;
+        if cursor.dry {
+            return bits;
+        }
+        let (bits, _) = scan::first(cursor, bits, self.component % MAX_COMPONENTS, self.tables.0);
+        scan::rest::<true>(cursor.window.bytes, bits, self.tables.1, 63, unread).0
+    }
+}
+
 /// A block's coefficients.
 #[inline(always)]
 fn own(scratch: &ScanScratch) -> &CoefficientBlock {
@@ -562,9 +586,7 @@ impl IsaTask for Weave<'_, '_> {
                 collect.run(kernels, cursor, self.coefficients, strip.clone());
             }
             for (row, y) in strip.enumerate() {
-                if !self.canvas.is_above(self.frame, y) {
-                    self.transform(kernels, row, y);
-                }
+                self.transform(kernels, row, y);
                 self.canvas.finish_rows(kernels, self.frame, self.space, y, self.out);
             }
         }
@@ -575,13 +597,15 @@ impl Weave<'_, '_> {
     /// Turns the strip's unit row `row`, the picture's `y`, into samples.
     #[inline(always)]
     fn transform(&mut self, kernels: impl JpegKernels, row: usize, y: usize) {
+        let units = self.canvas.needed(self.frame, y);
         for (i, component) in self.frame.components().iter().enumerate() {
             let plane = &mut self.canvas.planes[i];
             let quantization = &self.quantization[i];
+            let columns = component.block_columns(&units);
             for v in 0..component.v {
                 let blocks = self.coefficients.blocks(row * self.frame.block_rows + component.first_row + v);
                 let mut waiting = None;
-                for (x, (block, dc)) in blocks.enumerate() {
+                for (x, (block, dc)) in blocks.enumerate().take(columns.end).skip(columns.start) {
                     let start = plane.start(x, v) + if y % 2 == 1 { plane.half() } else { 0 };
                     let Some(block) = block.filter(|_| component.side > 1) else {
                         plane.flat(dc, quantization, start);
@@ -697,17 +721,13 @@ impl Collect<'_> {
 }
 
 impl Canvas {
-    fn reset(&mut self, frame: &Frame, wanted: Range<usize>) {
+    fn reset(&mut self, frame: &Frame, wanted: &Region) {
         self.finished = 0;
-        self.wanted = wanted;
+        self.rows = wanted.rows.start as usize..frame.height.min(wanted.rows.end as usize);
+        self.units = frame.units(wanted.columns.start as usize..wanted.columns.end as usize);
         for ((component, plane), wide) in frame.components().iter().zip(&mut self.planes).zip(&mut self.wide) {
             plane.reset(component);
-            let repeats = match component.upsampling {
-                Upsampling::None | Upsampling::FancyH1V2 => 1,
-                Upsampling::FancyH2V1 | Upsampling::FancyH2V2 => 2,
-                Upsampling::Repeat { h, .. } => h,
-            };
-            wide.resize(component.width * repeats, 0);
+            wide.resize(component.width * component.upsampling.columns(), 0);
         }
     }
 
@@ -728,12 +748,12 @@ impl Canvas {
             (true, false) => decoded,
             (false, _) => frame.height,
         };
-        let first = self.finished.max(self.wanted.start);
-        let last = end.min(self.wanted.end);
+        let first = self.finished.max(self.rows.start);
+        let last = end.min(self.rows.end);
         if first < last {
             let rows = out.rows(last - first);
             for (y, row) in (first..last).zip(rows.chunks_exact_mut(frame.width)) {
-                self.finish_row(kernels, frame, space, y, row);
+                self.finish_row(kernels, frame, space, y, &mut row[frame.columns(&self.units)]);
             }
         }
         self.finished = end;
@@ -741,14 +761,16 @@ impl Canvas {
 
     /// Returns true if all wanted rows are finished.
     fn is_complete(&self) -> bool {
-        self.finished >= self.wanted.end
+        self.finished >= self.rows.end
     }
 
-    /// Returns true if no wanted row needs samples of unit row `y`, nor has a neighbour there.
-    fn is_above(&self, frame: &Frame, y: usize) -> bool {
-        (y + 2) * frame.unit_rows <= self.wanted.start
+    /// The units of unit row `y` whose samples a wanted pixel needs.
+    fn needed(&self, frame: &Frame, y: usize) -> Range<usize> {
+        let is_above = (y + 2) * frame.unit_rows <= self.rows.start;
+        if is_above { 0..0 } else { self.units.clone() }
     }
 
+    /// Makes the pixels of row `y` that the units hold.
     #[inline(always)]
     fn finish_row(
         &mut self,
@@ -761,7 +783,7 @@ impl Canvas {
         let mut rows: [&[u8]; MAX_COMPONENTS] = [&[]; MAX_COMPONENTS];
         let parts = frame.components().iter().zip(&self.planes).zip(&mut self.wide);
         for (row, ((component, plane), wide)) in rows.iter_mut().zip(parts) {
-            *row = full_width(component, plane, y, wide);
+            *row = full_width(component, plane, &self.units, y, wide);
         }
         color::convert(kernels, space, rows, out);
     }
@@ -772,28 +794,31 @@ fn bad_quantization() -> DecodeError {
     corrupt("bad quantization table")
 }
 
-/// Row `y` of a component.
+/// The units' part of row `y` of the picture, from one component.
 #[inline(always)]
-fn samples<'a>(component: &Component, plane: &'a ComponentPlane, y: usize) -> &'a [u8] {
-    &plane.row(y)[..component.width]
-}
-
-/// Row `y` of the picture, from one component.
-#[inline(always)]
-fn full_width<'a>(component: &Component, plane: &'a ComponentPlane, y: usize, wide: &'a mut [u8]) -> &'a [u8] {
+fn full_width<'a>(
+    component: &Component,
+    plane: &'a ComponentPlane,
+    units: &Range<usize>,
+    y: usize,
+    wide: &'a mut [u8],
+) -> &'a [u8] {
+    let blocks = component.block_columns(units);
+    let columns = blocks.start * component.side..component.width.min(blocks.end * component.side);
+    let wide = &mut wide[..columns.len() * component.upsampling.columns()];
     let last = component.height - 1;
     let own = (y / component.upsampling.rows()).min(last);
-    let near = samples(component, plane, own);
+    let near = &plane.row(own)[columns.clone()];
     // The neighbour on the side of this row's half; rows beyond the edges repeat the outermost ones.
     let is_upper = y.is_multiple_of(2);
-    let far = if is_upper { own.saturating_sub(1) } else { (own + 1).min(last) };
+    let far = &plane.row(if is_upper { own.saturating_sub(1) } else { (own + 1).min(last) })[columns];
     match component.upsampling {
         Upsampling::None => return near,
         Upsampling::FancyH2V1 => upsample::fancy_h2v1(near, wide),
         Upsampling::FancyH1V2 => {
-            upsample::fancy_h1v2(near, samples(component, plane, far), if is_upper { 1 } else { 2 }, wide);
+            upsample::fancy_h1v2(near, far, if is_upper { 1 } else { 2 }, wide);
         }
-        Upsampling::FancyH2V2 => upsample::fancy_h2v2(near, samples(component, plane, far), wide),
+        Upsampling::FancyH2V2 => upsample::fancy_h2v2(near, far, wide),
         Upsampling::Repeat { h: 1, .. } => return near,
         Upsampling::Repeat { h, .. } => upsample::repeat(near, h, wide),
     }

@@ -41,6 +41,15 @@ impl Upsampling {
         })
     }
 
+    /// Image columns per component column.
+    pub(crate) fn columns(self) -> usize {
+        match self {
+            Self::None | Self::FancyH1V2 => 1,
+            Self::FancyH2V1 | Self::FancyH2V2 => 2,
+            Self::Repeat { h, .. } => h,
+        }
+    }
+
     /// Image rows per component row.
     pub(crate) fn rows(self) -> usize {
         match self {

@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use foveate_core::{PixelBuf, Size};
+use foveate_core::{PixelBuf, Region, Size};
 use foveate_decode::conformance::samples;
 use foveate_decode::jpeg;
-use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions};
+use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions, RowDecoder, RowSink};
 use foveate_decode_exact::ExactDecoder;
 use foveate_testkit::pixels::{djpeg_hashes, table};
 
@@ -60,6 +60,60 @@ fn edges_have_djpegs_pixels() {
         assert!(djpeg_hashes(&pixels).contains(&file("djpeg_sha256")), "{name}: other pixels than djpeg's");
     }
     assert_eq!(files.len(), 66);
+}
+
+/// Keeps what it asked for.
+struct Part {
+    wanted: Region,
+    width: usize,
+    samples: Vec<u8>,
+}
+
+impl RowSink for Part {
+    fn begin(&mut self, size: Size) -> Option<Region> {
+        self.width = size.width as usize;
+        Some(self.wanted.clone())
+    }
+
+    fn rows(&mut self, samples: &[u8]) {
+        self.samples.extend(columns(samples, self.width, &self.wanted));
+    }
+}
+
+/// These columns of whole rows.
+fn columns(samples: &[u8], width: usize, wanted: &Region) -> Vec<u8> {
+    let part = wanted.columns.start as usize * 3..wanted.columns.end as usize * 3;
+    samples.chunks_exact(width * 3).flat_map(|row| &row[part.clone()]).copied().collect()
+}
+
+/// Every part of a picture has the whole one's pixels, in all coding modes, with all sampling factors, at all scales.
+#[test]
+fn a_part_has_the_whole_pictures_pixels() {
+    let folder = Path::new(CRATE).join("tests/edges");
+    let mut decoder = ExactDecoder::new(DecoderOptions::default());
+    let mut strip = PixelBuf::default();
+    for file in table(&folder.join("hashes.csv")) {
+        let name = file("file");
+        let bytes = read(&folder.join(&name));
+        for min_side in [None, Some(4), Some(2)] {
+            let hint = DecodeHint { min_side, low_frequencies: false };
+            let mut whole = PixelBuf::default();
+            decoder.decode(&bytes, hint, &mut whole).expect("a sound file");
+            let Size { width, height } = whole.size();
+            for first in 0..width {
+                for last in first..width {
+                    let rows = first * height / width..height - (width - 1 - last) * height / width;
+                    let wanted = Region { columns: first..last + 1, rows };
+                    let mut part = Part { wanted: wanted.clone(), width: 0, samples: Vec::new() };
+                    decoder.decode_rows(&bytes, hint, &mut strip, &mut part).expect("a sound file").expect("rows");
+                    let line = width as usize * 3;
+                    let rows = wanted.rows.start as usize * line..wanted.rows.end as usize * line;
+                    let expected = columns(&whole.as_slice()[rows], width as usize, &wanted);
+                    assert!(part.samples == expected, "{name}, at least {min_side:?}: {wanted:?} of {width}x{height}");
+                }
+            }
+        }
+    }
 }
 
 /// libjpeg's reduced transforms at 1/8, 1/4 and 1/2, with every kind of sampling factors. Without subsampling, those of

@@ -1,9 +1,7 @@
 //! A large picture that is decoded by rows is never whole in memory. Linux alone reports the peak.
 #![cfg(target_os = "linux")]
 
-use std::ops::Range;
-
-use foveate_core::{PixelBuf, Size};
+use foveate_core::{PixelBuf, Region, Size};
 use foveate_decode::conformance::samples;
 use foveate_decode::{DecodeHint, DecoderOptions, RowDecoder, RowSink};
 use foveate_decode_exact::ExactDecoder;
@@ -16,8 +14,8 @@ const MOST: u64 = 4 << 20;
 struct Count(usize);
 
 impl RowSink for Count {
-    fn begin(&mut self, size: Size) -> Option<Range<u32>> {
-        (size == SIZE).then_some(0..size.height)
+    fn begin(&mut self, size: Size) -> Option<Region> {
+        (size == SIZE).then_some(Region { columns: 0..size.width, rows: 0..size.height })
     }
 
     fn rows(&mut self, samples: &[u8]) {

@@ -11,9 +11,7 @@ mod orientation;
 pub mod raw;
 mod sniff;
 
-use std::ops::Range;
-
-use foveate_core::{Health, PixelBuf, Registry, Size, named_backend};
+use foveate_core::{Health, PixelBuf, Region, Registry, Size, named_backend};
 
 pub use by_format::ByFormat;
 pub use error::DecodeError;
@@ -58,11 +56,11 @@ pub trait RowDecoder {
 
 /// Receives an image's rows.
 pub trait RowSink {
-    /// Announces the size of the decoded image, before any row. Returns the wanted rows, or `None` if the image must be
-    /// whole.
-    fn begin(&mut self, size: Size) -> Option<Range<u32>>;
+    /// Announces the size of the decoded image, before any row. Returns the wanted part, or `None` if the image must
+    /// be whole.
+    fn begin(&mut self, size: Size) -> Option<Region>;
 
-    /// Takes the next wanted rows, RGB8 without padding.
+    /// Takes the next wanted rows, RGB8 without padding. Their samples outside of the wanted columns mean nothing.
     fn rows(&mut self, samples: &[u8]);
 }
 

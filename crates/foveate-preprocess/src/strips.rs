@@ -1,7 +1,6 @@
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use foveate_core::{ImageView, ImageViewMut, Size};
+use foveate_core::{ImageView, ImageViewMut, Region, Size};
 use foveate_decode::RowSink;
 use foveate_resize::{Geometry, ResizeError, ResizePlan, RowResizer};
 
@@ -37,7 +36,7 @@ impl<'a> ResizerStrips<'a> {
 }
 
 impl RowSink for ResizerStrips<'_> {
-    fn begin(&mut self, size: Size) -> Option<Range<u32>> {
+    fn begin(&mut self, size: Size) -> Option<Region> {
         (self.size, self.outcome) = (size, Ok(()));
         self.resizer.begin(size, &self.plan())
     }

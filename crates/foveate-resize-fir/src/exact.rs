@@ -15,7 +15,7 @@ const HALF: i32 = 1 << (PRECISION - 1);
 const LANES: usize = 8;
 
 /// Pillow's kernels.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ExactKernel {
     Box,
     Triangle,
@@ -37,7 +37,7 @@ impl ExactKernel {
         }
     }
 
-    fn support(self) -> f64 {
+    pub(crate) fn support(self) -> f64 {
         match self {
             Self::Box => 0.5,
             Self::Triangle => 1.0,
@@ -47,7 +47,7 @@ impl ExactKernel {
     }
 
     /// The weight at `x`, with Pillow's operations in Pillow's order.
-    fn at(self, x: f64) -> f64 {
+    pub(crate) fn at(self, x: f64) -> f64 {
         let distance = x.abs();
         match self {
             Self::Box if x > -0.5 && x <= 0.5 => 1.0,

@@ -1,14 +1,14 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(target_arch = "x86_64")]
+mod across;
 mod exact;
 mod float;
 mod opencv;
 mod pillow;
 mod rows;
 
-use std::ops::Range;
-
-use foveate_core::{ImageView, ImageViewMut, RegistryError, Size};
+use foveate_core::{ImageView, ImageViewMut, Region, RegistryError, Size};
 use foveate_resize::{
     Capability, Filter, ResizeError, ResizePlan, Resizer, ResizerBackend, ResizerRegistry, RowResizer,
 };
@@ -96,7 +96,7 @@ impl Resizer for FirResizer {
 }
 
 impl RowResizer for FirResizer {
-    fn begin(&mut self, source: Size, plan: &ResizePlan) -> Option<Range<u32>> {
+    fn begin(&mut self, source: Size, plan: &ResizePlan) -> Option<Region> {
         plan.check(source, plan.output).ok()?;
         self.pillow.begin(source, plan, pillow::PillowKernel::of(plan.filter)?)
     }

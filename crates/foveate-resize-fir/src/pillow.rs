@@ -3,14 +3,14 @@
 //! fast_image_resize alone runs the vertical pass first, so it clamps and rounds to u8 at another point than Pillow: up
 //! to 5 steps apart on photos, more on noise. Here every call resamples along one axis only, in Pillow 13's order.
 
-use std::ops::Range;
-
 use fast_image_resize::images::{TypedCroppedImageMut, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
-use foveate_core::{CHANNELS, ImageView, ImageViewMut, Size};
+use foveate_core::{CHANNELS, ImageView, ImageViewMut, Region, Size};
 use foveate_resize::axis::{Axis, axes, vertical_first};
 use foveate_resize::{Filter, ResizeError, ResizePlan};
+
+use crate::exact::ExactKernel;
 
 /// The pixel type is known at compile time. Images of any type would compile the convolutions of all types.
 type Source<'a> = TypedImageRef<'a, U8x3>;
@@ -19,19 +19,19 @@ type Source<'a> = TypedImageRef<'a, U8x3>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PillowKernel {
     filter: FilterType,
-    support: f64,
+    own: ExactKernel,
 }
 
 impl PillowKernel {
     /// The kernel of a smooth antialiased filter; `None` for the others.
     pub(crate) fn of(filter: Filter) -> Option<Self> {
-        let (filter, support) = match filter {
-            Filter::Bilinear | Filter::TorchBilinear => (FilterType::Bilinear, 1.0),
-            Filter::Bicubic | Filter::TorchBicubic => (FilterType::CatmullRom, 2.0),
-            Filter::Lanczos3 => (FilterType::Lanczos3, 3.0),
+        let (filter, own) = match filter {
+            Filter::Bilinear | Filter::TorchBilinear => (FilterType::Bilinear, ExactKernel::Triangle),
+            Filter::Bicubic | Filter::TorchBicubic => (FilterType::CatmullRom, ExactKernel::Cubic),
+            Filter::Lanczos3 => (FilterType::Lanczos3, ExactKernel::Lanczos),
             _ => return None,
         };
-        Some(Self { filter, support })
+        Some(Self { filter, own })
     }
 
     fn options(self, x: Axis, y: Axis) -> ResizeOptions {
@@ -46,6 +46,8 @@ impl PillowKernel {
 #[derive(Debug, Default)]
 pub(crate) struct TwoPass {
     resizer: fast_image_resize::Resizer,
+    #[cfg(target_arch = "x86_64")]
+    across: crate::across::AcrossPass,
     /// The image between the passes.
     between: Vec<u8>,
     /// The image that comes in strips.
@@ -82,45 +84,41 @@ impl TwoPass {
         dst: ImageViewMut<'_>,
     ) -> Result<(), ResizeError> {
         let size = src.size();
-        let target = plan.placement.size;
+        if let Some(part) = self.begin(size, plan, kernel) {
+            let line = size.width as usize * CHANNELS;
+            let rows = &src.as_slice()[part.rows.start as usize * line..part.rows.end as usize * line];
+            self.push(ImageView::new(rows, Size::new(size.width, part.rows.len() as u32)).ok_or_else(out_of_turn)?)?;
+            return self.finish(dst);
+        }
         let [x, y] = axes(plan, size);
         let src = image(src.as_slice(), size)?;
         if x.is_copy() || y.is_copy() {
             return self.last_pass(&src, x, y, kernel, plan, dst);
         }
-
+        let columns = x.reads(kernel.own.support());
+        let y_only = Axis::unchanged(plan.placement.size.height);
         let mut between = std::mem::take(&mut self.between);
-        let result = if vertical_first(plan, size) {
-            let columns = x.reads(kernel.support);
-            let copy = Axis::copy_of(columns, size.width);
-            self.first_pass(&src, copy, y, kernel, &mut between).and_then(|middle| {
-                self.last_pass(&middle, x.within(columns), Axis::unchanged(target.height), kernel, plan, dst)
-            })
-        } else {
-            let rows = y.reads(kernel.support);
-            let copy = Axis::copy_of(rows, size.height);
-            self.first_pass(&src, x, copy, kernel, &mut between).and_then(|middle| {
-                self.last_pass(&middle, Axis::unchanged(target.width), y.within(rows), kernel, plan, dst)
-            })
-        };
+        let middle = self.first_pass(&src, Axis::copy_of(columns, size.width), y, kernel, &mut between);
+        let result = middle.and_then(|middle| self.last_pass(&middle, x.within(columns), y_only, kernel, plan, dst));
         self.between = between;
         result
     }
 
-    /// Starts an image that comes in strips and returns the rows that are read; `None` if the plan, which must have
-    /// been checked, needs it whole.
-    pub(crate) fn begin(&mut self, source: Size, plan: &ResizePlan, kernel: PillowKernel) -> Option<Range<u32>> {
+    /// Starts an image that comes in strips and returns the part that is read; `None` if the plan, which must have
+    /// been checked, does not have a horizontal pass first and a vertical one then.
+    pub(crate) fn begin(&mut self, source: Size, plan: &ResizePlan, kernel: PillowKernel) -> Option<Region> {
         let [x, y] = axes(plan, source);
         self.strips = None;
         if x.is_copy() || y.is_copy() || vertical_first(plan, source) {
             return None;
         }
-        let rows = y.reads(kernel.support);
+        let rows = y.reads(kernel.own.support());
         let strips = PillowStrips { plan: *plan, kernel, x, y, rows, next: rows.0 };
         let len = strips.between().rgb_len()?;
         self.between.resize(len.max(self.between.len()), 0);
         self.strips = Some(strips);
-        Some(rows.0..rows.1)
+        let columns = x.reads(kernel.own.support());
+        Some(Region { columns: columns.0..columns.1, rows: rows.0..rows.1 })
     }
 
     /// The horizontal pass of a strip.
@@ -134,10 +132,25 @@ impl TwoPass {
         let row = part.width as usize * CHANNELS;
         let start = (strips.next - strips.rows.0) as usize * row;
         strips.next += size.height;
-        let mut out = image_mut(&mut self.between[start..start + part.height as usize * row], part)?;
-        let y = Axis::unchanged(size.height);
-        let options = strips.kernel.options(strips.x, y);
-        self.resizer.resize_typed(&image(strip.as_slice(), size)?, &mut out, &options).map_err(backend)
+        let x = strips.x;
+        let kernel = strips.kernel;
+        let mut between = std::mem::take(&mut self.between);
+        let out = &mut between[start..start + part.height as usize * row];
+        let result = self.across(strip.as_slice(), x, kernel, out);
+        self.between = between;
+        result
+    }
+
+    /// The horizontal pass over whole rows.
+    fn across(&mut self, rows: &[u8], x: Axis, kernel: PillowKernel, out: &mut [u8]) -> Result<(), ResizeError> {
+        #[cfg(target_arch = "x86_64")]
+        if self.across.run(rows, x, kernel.own, out) {
+            return Ok(());
+        }
+        let height = (rows.len() / (x.whole as usize * CHANNELS)) as u32;
+        let mut out = image_mut(out, Size::new(x.target, height))?;
+        let rows = image(rows, Size::new(x.whole, height))?;
+        self.resizer.resize_typed(&rows, &mut out, &kernel.options(x, Axis::unchanged(height))).map_err(backend)
     }
 
     /// The vertical pass.

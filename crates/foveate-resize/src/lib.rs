@@ -9,9 +9,7 @@ mod geometry;
 pub mod opencv_linear;
 mod plan;
 
-use std::ops::Range;
-
-use foveate_core::{Health, ImageView, ImageViewMut, Registry, SampleType, Size, named_backend};
+use foveate_core::{Health, ImageView, ImageViewMut, Region, Registry, SampleType, Size, named_backend};
 
 pub use error::ResizeError;
 pub use filter::Filter;
@@ -65,11 +63,11 @@ pub trait Resizer: Send {
 /// A resizer that takes an image in strips, so that it never exists whole in memory: `begin`, `push` for each strip
 /// from top to bottom, `finish`.
 pub trait RowResizer {
-    /// Starts an image of size `source`, even if the one before was not finished. Returns the rows that this plan
+    /// Starts an image of size `source`, even if the one before was not finished. Returns the part that this plan
     /// reads, or `None` if it does not work with rows; then [`Resizer::resize`] the whole image.
-    fn begin(&mut self, source: Size, plan: &ResizePlan) -> Option<Range<u32>>;
+    fn begin(&mut self, source: Size, plan: &ResizePlan) -> Option<Region>;
 
-    /// Takes the next whole ones of these rows.
+    /// Takes the next ones of these rows, whole, of which it reads these columns.
     fn push(&mut self, strip: ImageView<'_>) -> Result<(), ResizeError>;
 
     /// Completes `dst` with the samples that [`Resizer::resize`] gives for the image and the plan. Missing rows are
