@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures decoders on four sets of photos, beside other libraries: decode.csv.
+"""Measures decoders on sets of photos, beside other libraries: decode.csv.
 
 usage: decode.py PHOTOS SMALL FOLDER [SET…]
 
 PHOTOS and SMALL are folders of JPEG files. The sets are the baseline files of PHOTOS with 0.7 to 1.4 megapixels, its
-progressive files from 0.7 megapixels on, 64 files spread over those below SMALL, and six of the first set enlarged to
-12 megapixels. They lie in FOLDER afterwards, for instructions.py, with a run of each set and decode.csv, all runs in one.
+progressive files from 0.7 megapixels on, 64 files spread over those below SMALL, six of the first set enlarged to 12
+megapixels, and 24 of it as PNG, as PNG of a product (on white; a third each with a palette and with alpha), as WebP of
+quality 80, and as WebP without loss. They lie in FOLDER afterwards, for instructions.py, with a run of each set and decode.csv, all runs in one.
 PROGRAM names another foveate than target/release/foveate; nothing else should run on the machine.
 """
 
@@ -28,20 +29,48 @@ def sets(photos, small):
     progressive = [path for path, image in sizes.items() if "progressive" in image.info and pixels[path] > 700_000]
     baseline = [path for path in sizes if path not in progressive and 700_000 < pixels[path] < 1_400_000]
     others = sorted(small.rglob("*.jpg"))
+    some = baseline[:: len(baseline) // 24][:24]
     return {
         "baseline-1mp": baseline,
         "progressive-1mp": progressive,
         "small": others[:: len(others) // 64][:64],
         "large": baseline[:: len(baseline) // 6][:6],
+        "png": some,
+        "png-product": some,
+        "webp": some,
+        "webp-lossless": some,
     }
+
+
+def product(image, number):
+    """The photo smaller, on white: with a palette, with alpha, or in RGB."""
+    white = Image.new("RGB", image.size, "white")
+    small = image.resize((image.width * 3 // 5, image.height * 3 // 5))
+    at = (image.width // 5, image.height // 5)
+    white.paste(small, at)
+    if number % 3 == 0:
+        return white.quantize(256)
+    if number % 3 == 1:
+        alpha = Image.new("L", image.size, 0)
+        alpha.paste(255, (*at, at[0] + small.width, at[1] + small.height))
+        white.putalpha(alpha)
+    return white
 
 
 def put(name, paths, folder):
     folder.mkdir(parents=True, exist_ok=True)
-    for path in paths:
+    for number, path in enumerate(paths):
+        image = Image.open(path).convert("RGB")
+        to = folder / path.stem
         if name == "large":
-            image = Image.open(path).convert("RGB").resize((4000, 3000), Image.Resampling.BICUBIC)
-            image.save(folder / path.name, quality=90)
+            image = image.resize((4000, 3000), Image.Resampling.BICUBIC)
+            image.save(to.with_suffix(".jpg"), quality=90)
+        elif name == "png":
+            image.save(to.with_suffix(".png"))
+        elif name == "png-product":
+            product(image, number).save(to.with_suffix(".png"))
+        elif name.startswith("webp"):
+            image.save(to.with_suffix(".webp"), quality=80, lossless=name == "webp-lossless")
         else:
             (folder / f"{path.parent.name}-{path.name}").write_bytes(path.read_bytes())
 

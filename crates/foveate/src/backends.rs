@@ -46,6 +46,7 @@ table! {
         "exact" => foveate_decode_exact,
         "turbojpeg" => foveate_decode_turbojpeg,
         "zune" => foveate_decode_zune,
+        "webp" => foveate_decode_webp,
         "image" => foveate_decode_image,
         "extra" => foveate_decode_extra,
         "opencv" => foveate_decode_opencv,

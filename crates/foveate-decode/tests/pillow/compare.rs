@@ -10,6 +10,7 @@ use foveate_decode::{ByFormat, DecodeError, DecodeHint, Decoder, DecoderOptions,
 use foveate_decode_exact::ExactDecoder;
 use foveate_decode_extra::ExtraDecoder;
 use foveate_decode_image::GenericDecoder;
+use foveate_decode_webp::WebPDecoder;
 
 /// A generated file, and Pillow's pixels of it.
 pub(super) struct Case {
@@ -100,8 +101,12 @@ impl Case {
 
     fn upright(&self) -> Result<PixelBuf, DecodeError> {
         let options = DecoderOptions { allow_truncated: self.lenient, ..DecoderOptions::default() };
-        let exact = Box::new(ExactDecoder::new(options));
-        let mut decoder = ByFormat::new(vec![exact, Box::new(GenericDecoder::new(options)), Box::new(ExtraDecoder)]);
+        let mut decoder = ByFormat::new(vec![
+            Box::new(ExactDecoder::new(options)),
+            Box::new(WebPDecoder),
+            Box::new(GenericDecoder::new(options)),
+            Box::new(ExtraDecoder),
+        ]);
         let (mut pixels, mut scratch) = (PixelBuf::default(), PixelBuf::default());
         let decoded = decoder.decode(&self.bytes, DecodeHint::default(), &mut pixels)?;
         orientation(&self.bytes, decoded.format).apply(&mut pixels, &mut scratch)?;

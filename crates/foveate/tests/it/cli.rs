@@ -721,7 +721,7 @@ fn quiet_is_quiet() {
 #[test]
 fn the_lists_and_help_are_complete() {
     let backends = run(foveate().arg("backends")).expect(0).stdout;
-    for name in ["exact", "zune", "image", "fir", "fused", "parquet", "npy", "arrow"] {
+    for name in ["exact", "zune", "webp", "image", "fir", "fused", "parquet", "npy", "arrow"] {
         assert!(backends.lines().any(|line| line.split_whitespace().nth(1) == Some(name)), "{name}: {backends}");
     }
     let models = run(foveate().arg("models")).expect(0).stdout;
