@@ -3,13 +3,14 @@
 
 use std::mem::MaybeUninit;
 
-use foveate_core::{CHANNELS, PixelBuf, Size};
+use foveate_core::{CHANNELS, Health, PixelBuf, Size};
 use foveate_decode::{
     Capability, DecodeError, DecodeHint, Decoded, Decoder, DecoderBackend, DecoderRegistry, FormatSet, ImageFormat,
     sniff,
 };
 use libwebp_sys::{
-    VP8StatusCode, WEBP_CSP_MODE, WebPBitstreamFeatures, WebPDecode, WebPDecoderConfig, WebPGetFeatures, WebPRGBABuffer,
+    VP8StatusCode, WEBP_CSP_MODE, WebPBitstreamFeatures, WebPDecode, WebPDecoderConfig, WebPGetDecoderVersion,
+    WebPGetFeatures, WebPRGBABuffer,
 };
 
 /// The backend's name on the command line.
@@ -25,7 +26,14 @@ const LOSSLESS: i32 = 2;
 /// # Errors
 /// If the name is taken.
 pub fn register(registry: &mut DecoderRegistry) -> Result<(), foveate_core::RegistryError> {
-    registry.register(DecoderBackend::new(NAME, "WebP with libwebp", |_| Ok(Box::new(WebPDecoder))))
+    let backend = DecoderBackend::new(NAME, "WebP with libwebp", |_| Ok(Box::new(WebPDecoder)));
+    registry.register(backend.with_health(health))
+}
+
+fn health() -> Health {
+    // SAFETY: it returns a number: major, minor and patch in eight bits each.
+    let version = unsafe { WebPGetDecoderVersion() };
+    Health::library(format!("libwebp {}.{}.{}, vendored", version >> 16, version >> 8 & 0xFF, version & 0xFF))
 }
 
 /// Decodes WebP with libwebp, straight into the caller's buffer.
