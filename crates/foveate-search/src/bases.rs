@@ -1,5 +1,6 @@
-use crate::basis::{Basis, MainDirections, SAMPLE, WIDTHS};
+use crate::basis::{Basis, Directions, MainDirections, SAMPLE, WIDTHS};
 use crate::codes::{BLOCK, CodeScale};
+use crate::order::{AXES, LEAF, LeafMask};
 use crate::screen::{CodeBlock, ThreadScratch, Unit};
 use crate::side::Scales;
 use crate::top::Top;
@@ -16,6 +17,8 @@ pub(crate) struct Bases {
     pub(crate) coarse: Basis,
     /// `None` if the first are all.
     fine: Option<Basis>,
+    /// The directions by which rows are ordered; none for few rows.
+    axes: Directions,
 }
 
 /// Pairs that are searched for.
@@ -32,10 +35,12 @@ impl Search<'_> {
         let sample = some(rows, SAMPLE);
         let dim = vectors.dim();
         let widths: Vec<usize> = WIDTHS.into_iter().filter(|&width| width < dim).collect();
-        if rows.len() < 2 * BLOCK || widths.is_empty() {
-            return Bases { coarse: MainDirections::of(vectors, &sample, 0).basis(dim), fine: None };
+        let is_small = rows.len() < 2 * BLOCK;
+        let directions = if is_small { 0 } else { widths.last().copied().unwrap_or(AXES.min(dim)) };
+        let spread = MainDirections::of(vectors, &sample, directions);
+        if is_small || widths.is_empty() {
+            return Bases { coarse: spread.basis(dim), fine: None, axes: spread.axes() };
         }
-        let spread = MainDirections::of(vectors, &sample, widths.last().copied().unwrap_or(0));
         let (tried_vectors, tried) = match wanted {
             SoughtPairs::Nearest { vectors, rows, .. } => (*vectors, some(rows, TRIED)),
             SoughtPairs::From(_) => (vectors, some(rows, SAMPLE)),
@@ -55,12 +60,13 @@ impl Search<'_> {
             let mut limits: Vec<i32> = least.iter().map(|&score| scale.limit(score)).collect();
             limits.resize(a.len(), i32::MAX);
             let unlimited = vec![i32::MAX; b.len()];
+            let kept = vec![LeafMask::MAX; b.len().div_ceil(LEAF)];
             let mut found = Vec::new();
             for first in (0..a.len()).step_by(BLOCK) {
                 let a_block =
                     CodeBlock::of(&a, scale.width, first / BLOCK, &limits[first..(first + BLOCK).min(a.len())]);
                 let whole = CodeBlock { codes: &b.codes, biases: &b.biases, limits: &unlimited };
-                Unit::detected().find(&a_block, &whole, scale.width, &mut ThreadScratch::default(), &mut found);
+                Unit::detected().find(&a_block, &whole, &kept, scale.width, &mut ThreadScratch::default(), &mut found);
             }
             let share = found.len() as f64 / (tried.len() * sample.len()) as f64;
             let first_look = basis.width as f64 * COSTS.0 + COSTS.1;
@@ -74,7 +80,7 @@ impl Search<'_> {
         // Of equals, some directions are preferred to all.
         times.rotate_left(1);
         let best = times.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(dim, |(width, _)| width);
-        Bases { coarse: spread.basis(best), fine: (best < dim).then(|| spread.basis(dim)) }
+        Bases { coarse: spread.basis(best), fine: (best < dim).then(|| spread.basis(dim)), axes: spread.axes() }
     }
 
     /// The scores of the `k`-th neighbours of some queries, searched plainly.
@@ -105,6 +111,7 @@ impl Bases {
         Scales {
             coarse: CodeScale::of(&self.coarse, vectors, &sample, longest),
             fine: self.fine.as_ref().map(|basis| CodeScale::of(basis, vectors, &sample, longest)),
+            axes: &self.axes,
         }
     }
 }

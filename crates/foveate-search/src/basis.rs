@@ -1,4 +1,5 @@
 use crate::Vectors;
+use crate::order::AXES;
 use crate::vectors::dot;
 
 /// Widths of codes that are tried in addition to all dimensions.
@@ -7,7 +8,7 @@ pub(crate) const WIDTHS: [usize; 5] = [32, 64, 128, 192, 256];
 pub(crate) const SAMPLE: usize = 2048;
 
 /// Orthonormal directions, row-major, `[count, dim]`.
-type Directions = Vec<f64>;
+pub(crate) type Directions = Vec<f64>;
 
 /// The mean of vectors, and the directions in which they spread most, widest first.
 pub(crate) struct MainDirections {
@@ -62,6 +63,11 @@ impl MainDirections {
             orthonormalize(&mut directions, dim, &mut random);
         }
         Self { mean, directions }
+    }
+
+    /// The first directions, by which rows are ordered.
+    pub(crate) fn axes(&self) -> Directions {
+        self.directions.iter().take(AXES * self.mean.len()).copied().collect()
     }
 
     /// The projection on the first `width` directions, mixed so that each has the same share of the spread; all

@@ -29,6 +29,7 @@ pub(crate) struct CodeScale<'a> {
 /// 8-bit codes of rows, and what bounds their scores.
 ///
 /// The score of two rows is at most `step² (q_a·q_b + bias_a + bias_b)`.
+#[derive(Default)]
 pub(crate) struct Codes {
     /// `[rows, width]`, rows in whole tiles.
     pub(crate) codes: Vec<i8>,

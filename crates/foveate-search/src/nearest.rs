@@ -8,14 +8,14 @@ use crate::bytes::{CHUNK, get, put};
 use crate::codes::BLOCK;
 use crate::found::{Neighbors, Pair, Pairs, Stats};
 use crate::scan::FEW;
-use crate::search::{BlockPair, lock};
+use crate::search::{BlockPair, BlockPairs, lock};
 use crate::side::{Scales, SearchSide};
 use crate::state::{SEEDED, SavedFindings};
 use crate::top::Top;
 use crate::vectors::RowsOf;
 use crate::{Search, SearchError, Vectors};
 
-/// Neighbours in the order of groups that each row is compared with at first.
+/// Neighbours in the order of the tree that each row is compared with at first.
 const SEEDS: usize = 32;
 /// Pairs that are scored together.
 const PIECE: usize = 1 << 13;
@@ -31,7 +31,7 @@ impl Search<'_> {
         let bases = self.bases(vectors, &rows, &SoughtPairs::Nearest { vectors, rows: &rows, k });
         let scales = bases.scales(vectors, &rows, vectors.longest());
         let [side, _] = self.sides(&scales, RowsOf { vectors, rows: &rows }, RowsOf { vectors, rows: &[] });
-        let tasks = symmetric(rows.len().div_ceil(BLOCK));
+        let tasks = BlockPairs::symmetric(rows.len().div_ceil(BLOCK));
         let work = self.resume(&tasks, &[&side], k as u64, || tops(rows.len(), k));
         let tops = &work.found;
         let scored = &work.scored;
@@ -96,15 +96,7 @@ impl Search<'_> {
         let scales = bases.scales(vectors, &rows, vectors.longest().max(queries.longest()));
         let [side, query] =
             self.sides(&scales, RowsOf { vectors, rows: &rows }, RowsOf { vectors: queries, rows: &of_queries });
-        let blocks = rows.len().div_ceil(BLOCK);
-        let of_query = of_queries.len().div_ceil(BLOCK);
-        // Each block of queries begins with its own groups.
-        let mut tasks = Vec::new();
-        for step in 0..blocks {
-            for a in 0..of_query {
-                tasks.push(BlockPair { a, b: (side.near(&query, a * BLOCK) / BLOCK + step) % blocks });
-            }
-        }
+        let tasks = query.tasks(&side);
         let work = self.resume(&tasks, &[&query, &side], k as u64, || tops(of_queries.len(), k));
         let tops = &work.found;
         let scored = &work.scored;
@@ -116,7 +108,7 @@ impl Search<'_> {
                 |number, ()| {
                     let mut top = lock(&tops[number]);
                     for place in number * BLOCK..(number * BLOCK + BLOCK).min(of_queries.len()) {
-                        let first = side.near(&query, place);
+                        let first = query.near[place] as usize;
                         for other in first..(first + SEEDS.max(2 * k)).min(rows.len()) {
                             top.push(place % BLOCK, query.score(place, &side, other), side.rows[other]);
                             scored.fetch_add(1, Relaxed);
@@ -173,7 +165,7 @@ impl Search<'_> {
         let bases = self.bases(vectors, &rows, &SoughtPairs::From(threshold));
         let scales = bases.scales(vectors, &rows, vectors.longest());
         let [side, _] = self.sides(&scales, RowsOf { vectors, rows: &rows }, RowsOf { vectors, rows: &[] });
-        let tasks = symmetric(rows.len().div_ceil(BLOCK));
+        let tasks = BlockPairs::symmetric(rows.len().div_ceil(BLOCK));
         let (found, scored) = self.from(&side, &side, &scales, threshold, &tasks, new)?;
         Ok((found, Stats { pairs: among(&rows), scored, width: bases.coarse.width }))
     }
@@ -192,10 +184,7 @@ impl Search<'_> {
         let scales = bases.scales(vectors, &rows, vectors.longest().max(news.longest()));
         let [side, new_side] =
             self.sides(&scales, RowsOf { vectors, rows: &rows }, RowsOf { vectors: news, rows: &of_news });
-        let mut tasks = Vec::new();
-        for a in 0..of_news.len().div_ceil(BLOCK) {
-            tasks.extend((0..rows.len().div_ceil(BLOCK)).map(|b| BlockPair { a, b }));
-        }
+        let tasks = new_side.tasks(&side);
         let (found, scored) = self.from(&new_side, &side, &scales, threshold, &tasks, new)?;
         let all = rows.len() as u64 * of_news.len() as u64;
         Ok((found, Stats { pairs: all, scored, width: bases.coarse.width }))
@@ -207,7 +196,7 @@ impl Search<'_> {
         others: &SearchSide<'_>,
         scales: &Scales<'_>,
         threshold: f64,
-        tasks: &[BlockPair],
+        tasks: &BlockPairs,
         new: impl Fn() -> F,
     ) -> Result<(F, u64), SearchError> {
         let limits = scales.limits(std::iter::repeat_n(threshold, BLOCK));
@@ -316,16 +305,6 @@ impl SavedFindings for PairList {
 
 fn tops(rows: usize, k: usize) -> Vec<Mutex<Top>> {
     (0..rows).step_by(BLOCK).map(|first| Mutex::new(Top::new(BLOCK.min(rows - first), k))).collect()
-}
-
-/// Each block with itself, then with the next one, and so on: what is near comes first.
-fn symmetric(blocks: usize) -> Vec<BlockPair> {
-    let mut tasks = Vec::new();
-    for step in 0..=blocks / 2 {
-        let count = if 2 * step == blocks && step > 0 { blocks / 2 } else { blocks };
-        tasks.extend((0..count).map(|a| BlockPair { a, b: (a + step) % blocks }));
-    }
-    tasks
 }
 
 /// Number of pairs of some rows.

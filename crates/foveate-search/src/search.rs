@@ -40,6 +40,29 @@ pub(crate) struct BlockPair {
     pub(crate) b: usize,
 }
 
+/// The pairs of blocks of a search, numbered: each block of one side with the one that it begins with, then each with
+/// the next one, and so on. What is near comes first.
+pub(crate) struct BlockPairs {
+    /// Of each block of one side, the block of the other that it begins with.
+    pub(crate) starts: Vec<u32>,
+    /// Blocks of the other side.
+    pub(crate) blocks: usize,
+    /// Number of pairs.
+    pub(crate) count: usize,
+}
+
+impl BlockPairs {
+    /// All pairs of a side's blocks, each once.
+    pub(crate) fn symmetric(blocks: usize) -> Self {
+        Self { starts: (0..blocks as u32).collect(), blocks, count: blocks * (blocks + 1) / 2 }
+    }
+
+    pub(crate) fn at(&self, number: usize) -> BlockPair {
+        let a = number % self.starts.len();
+        BlockPair { a, b: (self.starts[a] as usize + number / self.starts.len()) % self.blocks }
+    }
+}
+
 /// Keeps the state of a search, so that the search continues if it is interrupted and repeated. The result does not
 /// depend on the state.
 ///

@@ -1,12 +1,11 @@
-use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::basis::{SAMPLE, WIDTHS};
+use crate::basis::{Directions, SAMPLE, WIDTHS};
 use crate::codes::{BLOCK, CodeScale, Codes, WORD};
 use crate::found::{Neighbors, Stats};
-use crate::order::{Groups, order};
+use crate::order::{KdTree, LEAF, LeafMask, RowBox, RowPoint, points};
 use crate::screen::{CodeBlock, ThreadScratch, Unit};
-use crate::search::BlockPair;
+use crate::search::{BlockPair, BlockPairs};
 use crate::top::Top;
 use crate::vectors::RowsOf;
 use crate::{Search, Vectors};
@@ -15,6 +14,10 @@ use crate::{Search, Vectors};
 pub(crate) struct BlockLimits {
     coarse: Vec<i32>,
     fine: Option<Vec<i32>>,
+    /// Of each leaf, the lowest score that its rows want.
+    leaves: Vec<f64>,
+    /// The lowest of all.
+    least: f64,
 }
 
 /// Scales of the two comparisons of rows: by codes of some directions, then by those of all.
@@ -22,6 +25,8 @@ pub(crate) struct Scales<'a> {
     pub(crate) coarse: CodeScale<'a>,
     /// `None` if the first are of all directions.
     pub(crate) fine: Option<CodeScale<'a>>,
+    /// Directions by which rows are ordered.
+    pub(crate) axes: &'a Directions,
 }
 
 /// Vectors in the order in which they are searched.
@@ -31,8 +36,12 @@ pub(crate) struct SearchSide<'a> {
     pub(crate) rows: Vec<u32>,
     codes: Codes,
     fine: Option<Codes>,
-    /// Of each group, its first place.
-    groups: BTreeMap<u32, usize>,
+    /// The boxes of leaves.
+    leaves: Vec<RowBox>,
+    /// The boxes of blocks.
+    blocks: Vec<RowBox>,
+    /// Of each place, one of the other side at which a near row is.
+    pub(crate) near: Vec<u32>,
 }
 
 impl Search<'_> {
@@ -42,22 +51,21 @@ impl Search<'_> {
     ///
     /// | bytes | what |
     /// |---|---|
-    /// | `dim` | codes of all directions, in their final order from the start |
-    /// | 32 to 256, none for up to 32 dimensions | codes of the leading directions, which are ordered in place |
-    /// | 40 | its length, its number, its place, and the bounds of its codes |
+    /// | `dim` | codes of all directions |
+    /// | 32 to 256, none for up to 32 dimensions | codes of the leading directions |
+    /// | 44 | its length, its number, its places, the bounds of its codes, and a share of a box |
     /// | 12 `k` | its neighbours |
     ///
-    /// Each pair of blocks of 1024 rows takes 8 bytes, so that ten million rows take 0.8 GB for these.
+    /// It is 64 bytes or more, which the row takes while it is ordered.
     ///
     /// [`nearest`](Self::nearest) takes as much for its queries as for the other rows, of which `k` counts for the
     /// queries alone; up to 256 queries take what is found and no more. [`pairs`](Self::pairs) takes 16 bytes for each
     /// pair, and up to three times as many while their number grows.
     pub fn memory(rows: usize, dim: usize, k: usize) -> u64 {
         let leading = WIDTHS.into_iter().filter(|&width| width < dim).max().unwrap_or(0);
-        let of_row = dim.next_multiple_of(WORD) + leading + 40 + 12 * k;
-        // The pairs of blocks, and the sample from which directions are estimated, with its codes.
-        let tasks = 8 * (rows.div_ceil(BLOCK) as u64).pow(2);
-        rows as u64 * of_row as u64 + 16 * (SAMPLE * dim) as u64 + tasks
+        let of_row = (dim.next_multiple_of(WORD) + leading + 44 + 12 * k).max(64);
+        // With the sample from which directions are estimated, and its codes.
+        rows as u64 * of_row as u64 + 16 * (SAMPLE * dim) as u64
     }
 
     /// Bytes that the threads take at most for pairs which may matter, in addition to [`memory`](Self::memory).
@@ -65,26 +73,24 @@ impl Search<'_> {
         (self.threads * 2 * BLOCK.min(rows).pow(2) * size_of::<(u32, u32)>()) as u64
     }
 
-    /// The side of some rows, and that of others with the same groups.
+    /// The side of some rows, and that of others in the order of the same tree.
     pub(crate) fn sides<'v>(
         &self,
         scales: &Scales<'_>,
         ours: RowsOf<'v, '_>,
         others: RowsOf<'v, '_>,
     ) -> [SearchSide<'v>; 2] {
-        let [codes, of_others] = scales.coarse.both([ours, others], self.threads);
-        // With neighbours next to each other, a search soon has good ones. Pairs that are found together are then of
-        // few vectors, which stay in caches: at 200,000 rows, all pairs take three quarters of the time.
-        let groups = Groups::around(&codes, ours.rows.len(), scales.coarse.width);
-        let mut sides = [(ours, codes), (others, of_others)].map(|(RowsOf { vectors, rows }, codes)| {
-            let groups = groups.of(&codes, rows.len(), self.threads);
-            SearchSide::new(vectors, rows, codes, scales.coarse.width, &groups)
-        });
-        if let Some(scale) = &scales.fine {
-            let ordered = sides.each_ref().map(|side| RowsOf { vectors: side.vectors, rows: &side.rows });
-            let fine = scale.both(ordered, self.threads);
-            sides.iter_mut().zip(fine).for_each(|(side, fine)| side.fine = Some(fine));
-        }
+        let mut ordered = points(ours, scales.axes, self.threads);
+        let tree = KdTree::of(&mut ordered, self.threads);
+        let side = SearchSide::new(ours.vectors, ordered);
+        let mut ordered = points(others, scales.axes, self.threads);
+        tree.place(&mut ordered);
+        let mut sides = [side, SearchSide::new(others.vectors, ordered)];
+        let rows = sides.each_ref().map(|side| RowsOf { vectors: side.vectors, rows: &side.rows });
+        let coarse = scales.coarse.both(rows, self.threads);
+        let fine = scales.fine.as_ref().map(|scale| scale.both(rows, self.threads));
+        sides.iter_mut().zip(coarse).for_each(|(side, coarse)| side.codes = coarse);
+        sides.iter_mut().zip(fine.into_iter().flatten()).for_each(|(side, fine)| side.fine = Some(fine));
         sides
     }
 }
@@ -92,9 +98,15 @@ impl Search<'_> {
 impl Scales<'_> {
     /// The limits of rows that want these scores. What is left of a block wants nothing.
     pub(crate) fn limits(&self, scores: impl Iterator<Item = f64> + Clone) -> BlockLimits {
+        let mut leaves = vec![f64::INFINITY; BLOCK / LEAF];
+        for (place, score) in scores.clone().take(BLOCK).enumerate() {
+            leaves[place / LEAF] = score.min(leaves[place / LEAF]);
+        }
         BlockLimits {
             coarse: self.coarse.limits(scores.clone()),
             fine: self.fine.as_ref().map(|scale| scale.limits(scores)),
+            least: leaves.iter().copied().fold(f64::INFINITY, f64::min),
+            leaves,
         }
     }
 
@@ -110,11 +122,20 @@ impl Scales<'_> {
         scratch: &mut ThreadScratch,
         found: &mut Vec<(u32, u32)>,
     ) {
+        if side.blocks[task.a].most(&others.blocks[task.b]) < limits.least.min(of_others.least) {
+            return;
+        }
+        let mut kept = [0; BLOCK / LEAF];
+        for (kept, (b, of_b)) in kept.iter_mut().zip(others.leaves(task.b).iter().zip(&of_others.leaves)) {
+            for (number, (a, of_a)) in side.leaves(task.a).iter().zip(&limits.leaves).enumerate() {
+                *kept |= LeafMask::from(a.most(b) >= of_a.min(*of_b)) << number;
+            }
+        }
         let unit = Unit::detected();
         let width = self.coarse.width;
         let a = CodeBlock::of(&side.codes, width, task.a, &limits.coarse);
         let b = CodeBlock::of(&others.codes, width, task.b, &of_others.coarse);
-        unit.find(&a, &b, width, scratch, found);
+        unit.find(&a, &b, &kept, width, scratch, found);
         let fine = (&self.fine, &side.fine, &others.fine, &limits.fine, &of_others.fine);
         if let (Some(scale), Some(codes), Some(of_b), Some(limits), Some(of_others)) = fine {
             let a = CodeBlock::of(codes, scale.width, task.a, limits);
@@ -125,25 +146,34 @@ impl Scales<'_> {
 }
 
 impl<'a> SearchSide<'a> {
-    fn new(vectors: &'a Vectors<'a>, rows: &[u32], mut codes: Codes, width: usize, groups: &[u32]) -> Self {
-        let order = order(groups);
-        codes.reorder(&order, width);
-        let mut places = BTreeMap::new();
-        for (place, &row) in order.iter().enumerate() {
-            places.entry(groups[row as usize]).or_insert(place);
+    /// A side without codes.
+    fn new(vectors: &'a Vectors<'a>, points: Vec<RowPoint>) -> Self {
+        Self {
+            vectors,
+            rows: points.iter().map(|point| point.row).collect(),
+            codes: Codes::default(),
+            fine: None,
+            leaves: points.chunks(LEAF).map(RowBox::around).collect(),
+            blocks: points.chunks(BLOCK).map(RowBox::around).collect(),
+            near: points.iter().map(|point| point.place).collect(),
         }
-        let rows = order.iter().map(|&at| rows[at as usize]).collect();
-        Self { vectors, rows, codes, fine: None, groups: places }
+    }
+
+    /// The boxes of a block's leaves.
+    fn leaves(&self, block: usize) -> &[RowBox] {
+        const LEAVES: usize = BLOCK / LEAF;
+        &self.leaves[block * LEAVES..(block * LEAVES + LEAVES).min(self.leaves.len())]
+    }
+
+    /// All pairs of a block and a block of `other`, by whose tree this side is ordered.
+    pub(crate) fn tasks(&self, other: &Self) -> BlockPairs {
+        let blocks = other.blocks.len();
+        let starts: Vec<u32> = self.near.iter().step_by(BLOCK).map(|near| near / BLOCK as u32).collect();
+        BlockPairs { count: starts.len() * blocks, starts, blocks }
     }
 
     pub(crate) fn score(&self, place: usize, other: &SearchSide<'_>, of_other: usize) -> f64 {
         self.vectors.score(self.rows[place], other.vectors, other.rows[of_other])
-    }
-
-    /// The first place of the group in which a place of `other` is.
-    pub(crate) fn near(&self, other: &SearchSide<'_>, place: usize) -> usize {
-        let group = other.groups.iter().filter(|&(_, &first)| first <= place).max_by_key(|&(_, &first)| first);
-        group.and_then(|(group, _)| self.groups.get(group)).copied().unwrap_or(0)
     }
 
     pub(crate) fn neighbors(self, tops: Vec<Mutex<Top>>, stats: Stats) -> Neighbors {

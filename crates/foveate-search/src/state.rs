@@ -7,13 +7,13 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::bytes::{get, put};
 use crate::screen::ThreadScratch;
-use crate::search::{BlockPair, lock};
+use crate::search::{BlockPair, BlockPairs, lock};
 use crate::side::SearchSide;
 use crate::top::Top;
 use crate::{Metric, Search, SearchError};
 
 /// The first bytes of a state, with its version.
-const MAGIC: &[u8; 8] = b"fvsrch02";
+const MAGIC: &[u8; 8] = b"fvsrch03";
 /// Share of the progress after which the first neighbours are known.
 pub(crate) const SEEDED: f64 = 0.02;
 
@@ -26,7 +26,7 @@ pub(crate) trait SavedFindings: Sized {
 
 /// A search in parts, between which its state is saved.
 pub(crate) struct SearchWork<'a, F> {
-    tasks: &'a [BlockPair],
+    tasks: &'a BlockPairs,
     fingerprint: u64,
     /// Tasks that are done.
     pub(crate) done: usize,
@@ -38,7 +38,7 @@ impl Search<'_> {
     /// Continues the search of these sides with this `k` or threshold, or begins with `new`.
     pub(crate) fn resume<'t, F: SavedFindings>(
         &self,
-        tasks: &'t [BlockPair],
+        tasks: &'t BlockPairs,
         sides: &[&SearchSide<'_>],
         wanted: u64,
         new: impl Fn() -> F,
@@ -47,7 +47,7 @@ impl Search<'_> {
         let start = SearchWork { tasks, fingerprint, done: 0, scored: AtomicU64::new(0), found: new() };
         let Some((state, mut input)) = self.state.and_then(|state| Some((state, state.load()?))) else { return start };
         let loaded = start.read(&mut input);
-        state.resumed(loaded.as_ref().ok().map(|loaded| loaded.done as f64 / tasks.len().max(1) as f64));
+        state.resumed(loaded.as_ref().ok().map(|loaded| loaded.done as f64 / tasks.count.max(1) as f64));
         loaded.unwrap_or_else(|_| SearchWork { tasks, fingerprint, done: 0, scored: AtomicU64::new(0), found: new() })
     }
 
@@ -59,15 +59,15 @@ impl Search<'_> {
     ) -> Result<(), SearchError> {
         let tasks = work.tasks;
         let mut first = work.done;
-        while first < tasks.len() {
+        while first < tasks.count {
             let end = self.state.and_then(|_| Instant::now().checked_add(self.save_every));
             let new = <(ThreadScratch, Vec<_>)>::default;
-            let done = self.each_until(first..tasks.len(), SEEDED..1.0, end, new, |number, (scratch, found)| {
+            let done = self.each_until(first..tasks.count, SEEDED..1.0, end, new, |number, (scratch, found)| {
                 found.clear();
-                act(tasks[number], scratch, found);
+                act(tasks.at(number), scratch, found);
             });
             first = done.count;
-            if let Some(state) = self.state.filter(|_| done.is_cancelled || first < tasks.len()) {
+            if let Some(state) = self.state.filter(|_| done.is_cancelled || first < tasks.count) {
                 state.save(&|out| work.write(first, out));
             }
             if done.is_cancelled {
@@ -122,7 +122,7 @@ impl<F: SavedFindings> SearchWork<'_, F> {
         input.read_exact(&mut magic)?;
         get(input, &mut numbers, u64::from_le_bytes)?;
         let [fingerprint, done, scored] = numbers;
-        if &magic != MAGIC || fingerprint != self.fingerprint || done > self.tasks.len() as u64 {
+        if &magic != MAGIC || fingerprint != self.fingerprint || done > self.tasks.count as u64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let found = F::read(self.found, input)?;

@@ -4,7 +4,10 @@ mod block;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 
-pub(crate) use block::{CodeBlock, product};
+pub(crate) use block::CodeBlock;
+use block::product;
+
+use crate::order::{LEAF, LeafMask};
 
 /// Instructions that multiply codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,41 +51,27 @@ impl Unit {
         }
     }
 
-    /// Finds pairs of a row of `a` and a row of `b`, in any order.
+    /// Finds pairs of a row of `a` and a row of `b`, in any order. `kept` has, for each leaf of `b`, the leaves of `a`
+    /// with which it is compared.
     pub(crate) fn find(
         self,
         a: &CodeBlock<'_>,
         b: &CodeBlock<'_>,
+        kept: &[LeafMask],
         width: usize,
         scratch: &mut ThreadScratch,
         found: &mut Vec<(u32, u32)>,
     ) {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Vnni => vnni::find(a, b, width, &mut scratch.panels, found),
+            Self::Vnni => vnni::find(a, b, kept, width, &mut scratch.panels, found),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the unit is chosen on processors that have the instructions.
             #[allow(unsafe_code)]
-            Self::Avx2 => unsafe { find_with_avx2(a, b, width, found) },
-            Self::Portable => find_plainly(a, b, width, found),
+            Self::Avx2 => unsafe { find_with_avx2(a, b, kept, width, found) },
+            Self::Portable => find_plainly(a, b, kept, width, found),
         }
         let _ = scratch;
-    }
-
-    /// Of each row, the number of the pivot with the largest product, less half the pivot's square; the first of
-    /// several.
-    pub(crate) fn nearest(self, rows: &[i8], pivots: &[i8], halves: &[i32], width: usize, out: &mut [u32]) {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the unit is chosen on processors that have the instructions.
-            #[allow(unsafe_code)]
-            Self::Vnni => nearest(rows, pivots, halves, width, out, |a, b| unsafe { vnni::product(a, b) }),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            #[allow(unsafe_code)]
-            Self::Avx2 => unsafe { nearest_with_avx2(rows, pivots, halves, width, out) },
-            Self::Portable => nearest(rows, pivots, halves, width, out, product),
-        }
     }
 
     /// Keeps the pairs that reach their limits in other codes of the same rows.
@@ -101,19 +90,38 @@ impl Unit {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn find_with_avx2(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
-    find_plainly(a, b, width, found);
+fn find_with_avx2(
+    a: &CodeBlock<'_>,
+    b: &CodeBlock<'_>,
+    kept: &[LeafMask],
+    width: usize,
+    found: &mut Vec<(u32, u32)>,
+) {
+    find_plainly(a, b, kept, width, found);
 }
 
 #[inline(always)]
-fn find_plainly(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
+fn find_plainly(
+    a: &CodeBlock<'_>,
+    b: &CodeBlock<'_>,
+    kept: &[LeafMask],
+    width: usize,
+    found: &mut Vec<(u32, u32)>,
+) {
     for i in 0..a.biases.len() as u32 {
         for j in 0..b.biases.len() as u32 {
-            if a.reaches(b, i, j, |i, j| product(a.row(i, width), b.row(j, width))) {
+            let is_kept = is_leaf(kept[j as usize / LEAF], i as usize);
+            if is_kept && a.reaches(b, i, j, |i, j| product(a.row(i, width), b.row(j, width))) {
                 found.push((i, j));
             }
         }
     }
+}
+
+/// Returns true if the leaf of a block's row is in the mask.
+#[inline(always)]
+fn is_leaf(mask: LeafMask, row: usize) -> bool {
+    mask >> (row / LEAF) & 1 == 1
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -125,33 +133,6 @@ fn keep_with_avx2(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mu
 #[inline(always)]
 fn keep_plainly(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
     found.retain(|&(i, j)| a.reaches(b, i, j, |i, j| product(a.row(i, width), b.row(j, width))));
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn nearest_with_avx2(rows: &[i8], pivots: &[i8], halves: &[i32], width: usize, out: &mut [u32]) {
-    nearest(rows, pivots, halves, width, out, product);
-}
-
-#[inline(always)]
-fn nearest(
-    rows: &[i8],
-    pivots: &[i8],
-    halves: &[i32],
-    width: usize,
-    out: &mut [u32],
-    product: impl Fn(&[i8], &[i8]) -> i32,
-) {
-    for (out, row) in out.iter_mut().zip(rows.chunks_exact(width)) {
-        let mut best = i32::MIN;
-        for ((number, pivot), half) in (0..).zip(pivots.chunks_exact(width)).zip(halves) {
-            let near = product(row, pivot) - half;
-            if near > best {
-                best = near;
-                *out = number;
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -172,32 +153,27 @@ mod tests {
             let mut limits = |count: usize| (0..count).map(|_| random.i32(20_000..200_000)).collect::<Vec<_>>();
             let of_a = limits(rows);
             let of_b = limits(others);
+            let kept: Vec<LeafMask> = (0..others.div_ceil(LEAF)).map(|_| random.u16(..)).collect();
             let find = |unit: Unit| {
                 let mut found = Vec::new();
                 let a = CodeBlock::of(&a, width, 0, &of_a);
                 let b = CodeBlock::of(&b, width, 0, &of_b);
-                unit.find(&a, &b, width, &mut ThreadScratch::default(), &mut found);
+                unit.find(&a, &b, &kept, width, &mut ThreadScratch::default(), &mut found);
                 found.sort_unstable();
                 found
             };
             let keep = |unit: Unit| {
                 let mut all: Vec<_> = (0..rows as u32).flat_map(|i| (0..others as u32).map(move |j| (i, j))).collect();
+                all.retain(|&(i, j)| is_leaf(kept[j as usize / LEAF], i as usize));
                 let a = CodeBlock::of(&a, width, 0, &of_a);
                 let b = CodeBlock::of(&b, width, 0, &of_b);
                 unit.keep(&a, &b, width, &mut all);
                 all
             };
-            let nearest = |unit: Unit| {
-                let mut out = vec![0; rows];
-                let halves = vec![900; others];
-                unit.nearest(&a.codes, &b.codes, &halves, width, &mut out);
-                out
-            };
             let expected = find(Unit::Portable);
             assert!(width < 64 || !expected.is_empty() && expected.len() < rows * others / 2, "{}", expected.len());
             for unit in Unit::ALL.into_iter().filter(|unit| unit.is_here()) {
                 assert_eq!(find(unit), expected, "{unit:?} {rows} {others} {width}");
-                assert_eq!(nearest(unit), nearest(Unit::Portable), "{unit:?} {rows} {others} {width}");
                 assert_eq!(keep(unit), expected, "{unit:?} {rows} {others} {width}");
             }
         }

@@ -8,6 +8,7 @@ use std::arch::x86_64::*;
 
 use super::block::{self, CodeBlock};
 use crate::codes::{NEVER, WORD};
+use crate::order::{LEAF, LeafMask};
 
 /// Rows of `a` and vectors of rows of `b` in a tile.
 const ROWS: usize = 4;
@@ -15,6 +16,7 @@ const VECTORS: usize = 4;
 const LANES: usize = 16;
 /// Rows of `b` in a panel, which stays in the first cache.
 const PANEL: usize = VECTORS * LANES;
+const _: () = assert!(PANEL == LEAF);
 
 pub(super) fn is_here() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni")
@@ -23,6 +25,7 @@ pub(super) fn is_here() -> bool {
 pub(super) fn find(
     a: &CodeBlock<'_>,
     b: &CodeBlock<'_>,
+    kept: &[LeafMask],
     width: usize,
     panels: &mut Vec<u8>,
     found: &mut Vec<(u32, u32)>,
@@ -40,7 +43,7 @@ pub(super) fn find(
         .map(|(codes, bias)| bias - 128 * codes.iter().map(|&code| i32::from(code)).sum::<i32>())
         .collect();
     // SAFETY: the processor has the instructions, and the lengths were checked.
-    unsafe { find_detected(a, b, words, &starts, panels, found) }
+    unsafe { find_detected(a, b, kept, words, &starts, panels, found) }
 }
 
 /// # Safety
@@ -49,6 +52,7 @@ pub(super) fn find(
 unsafe fn find_detected(
     a: &CodeBlock<'_>,
     b: &CodeBlock<'_>,
+    kept: &[LeafMask],
     words: usize,
     starts: &[i32],
     panels: &mut Vec<u8>,
@@ -56,14 +60,17 @@ unsafe fn find_detected(
 ) {
     let width = words * WORD;
     let of_b = b.biases.len();
-    for first in (0..of_b).step_by(PANEL) {
+    for (first, &kept) in (0..of_b).step_by(PANEL).zip(kept) {
+        if kept == 0 {
+            continue;
+        }
         let count = PANEL.min(of_b - first);
         pack(&b.codes[first * width..][..count * width], width, panels);
         let mut biases = [NEVER; PANEL];
         let mut limits = [i32::MAX; PANEL];
         biases[..count].copy_from_slice(&b.biases[first..][..count]);
         limits[..count].copy_from_slice(&b.limits[first..][..count]);
-        for row in (0..a.biases.len()).step_by(ROWS) {
+        for row in (0..a.biases.len()).step_by(ROWS).filter(|&row| super::is_leaf(kept, row)) {
             let tile = Tile {
                 codes: &a.codes[row * width..][..ROWS * width],
                 starts: &starts[row..][..ROWS],
@@ -93,7 +100,7 @@ pub(super) fn keep(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &m
 /// # Safety
 /// The processor has AVX-512F and VNNI.
 #[target_feature(enable = "avx512f,avx512vnni")]
-pub(super) unsafe fn product(a: &[i8], b: &[i8]) -> i32 {
+unsafe fn product(a: &[i8], b: &[i8]) -> i32 {
     let (a, a_rest) = a.as_chunks::<64>();
     let (b, b_rest) = b.as_chunks::<64>();
     let mut sum = _mm512_setzero_si512();
