@@ -1,5 +1,5 @@
 use crate::basis::{Basis, Directions, MainDirections, SAMPLE, WIDTHS};
-use crate::codes::{BLOCK, CodeScale};
+use crate::codes::{BLOCK, CodeScale, FineScale};
 use crate::order::{AXES, LEAF, LeafMask};
 use crate::screen::{CodeBlock, ThreadScratch, Unit};
 use crate::side::Scales;
@@ -9,14 +9,14 @@ use crate::{Search, Vectors};
 
 /// Rows whose neighbours are searched plainly, to see which width pays off.
 const TRIED: usize = 64;
+/// Rows among which they are searched.
+const SEARCHED: usize = 1 << 17;
 /// Nanoseconds that a width of one, a pair, a second look at a pair, and a score of one dimension take.
 const COSTS: (f64, f64, f64, f64) = (1.0 / 200.0, 0.1, 60.0, 0.35);
 
-/// Directions to compare rows in: some, then all.
+/// Directions to compare and to order rows in.
 pub(crate) struct Bases {
     pub(crate) coarse: Basis,
-    /// `None` if the first are all.
-    fine: Option<Basis>,
     /// The directions by which rows are ordered; none for few rows.
     axes: Directions,
 }
@@ -39,7 +39,7 @@ impl Search<'_> {
         let directions = if is_small { 0 } else { widths.last().copied().unwrap_or(AXES.min(dim)) };
         let spread = MainDirections::of(vectors, &sample, directions);
         if is_small || widths.is_empty() {
-            return Bases { coarse: spread.basis(dim), fine: None, axes: spread.axes() };
+            return Bases { coarse: spread.basis(dim), axes: spread.axes() };
         }
         let (tried_vectors, tried) = match wanted {
             SoughtPairs::Nearest { vectors, rows, .. } => (*vectors, some(rows, TRIED)),
@@ -55,8 +55,8 @@ impl Search<'_> {
         for width in std::iter::once(dim).chain(widths) {
             let basis = spread.basis(width);
             let scale = CodeScale::of(&basis, vectors, &sample, longest);
-            let sides = [RowsOf { vectors: tried_vectors, rows: &tried }, RowsOf { vectors, rows: &sample }];
-            let [a, b] = scale.both(sides, self.threads);
+            let [a, _] = scale.code(RowsOf { vectors: tried_vectors, rows: &tried }, None, self.threads);
+            let [b, _] = scale.code(RowsOf { vectors, rows: &sample }, None, self.threads);
             let mut limits: Vec<i32> = least.iter().map(|&score| scale.limit(score)).collect();
             limits.resize(a.len(), i32::MAX);
             let unlimited = vec![i32::MAX; b.len()];
@@ -80,16 +80,20 @@ impl Search<'_> {
         // Of equals, some directions are preferred to all.
         times.rotate_left(1);
         let best = times.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(dim, |(width, _)| width);
-        Bases { coarse: spread.basis(best), fine: (best < dim).then(|| spread.basis(dim)), axes: spread.axes() }
+        Bases { coarse: spread.basis(best), axes: spread.axes() }
     }
 
-    /// The scores of the `k`-th neighbours of some queries, searched plainly.
+    /// About the scores of the `k`-th neighbours of some queries, searched plainly in a sample of the rows.
     fn least(&self, queries: &Vectors<'_>, tried: &[u32], vectors: &Vectors<'_>, rows: &[u32], k: usize) -> Vec<f64> {
         let is_same = std::ptr::eq(queries, vectors);
+        let all = rows.len();
+        let rows = some(rows, SEARCHED);
+        let k = (k * rows.len() / all).max(1);
         let share = tried.len().div_ceil(self.threads.max(1)).max(1);
         let mut least = vec![f64::NEG_INFINITY; tried.len()];
         std::thread::scope(|scope| {
             for (tried, least) in tried.chunks(share).zip(least.chunks_mut(share)) {
+                let rows = &rows;
                 scope.spawn(move || {
                     for (&query, least) in tried.iter().zip(least) {
                         let mut top = Top::new(1, k);
@@ -108,11 +112,9 @@ impl Search<'_> {
 impl Bases {
     pub(crate) fn scales(&self, vectors: &Vectors<'_>, rows: &[u32], longest: f64) -> Scales<'_> {
         let sample = some(rows, SAMPLE);
-        Scales {
-            coarse: CodeScale::of(&self.coarse, vectors, &sample, longest),
-            fine: self.fine.as_ref().map(|basis| CodeScale::of(basis, vectors, &sample, longest)),
-            axes: &self.axes,
-        }
+        let coarse = CodeScale::of(&self.coarse, vectors, &sample, longest);
+        let fine = (self.coarse.width < vectors.dim()).then(|| FineScale::of(&coarse, vectors, &sample));
+        Scales { coarse, fine, axes: &self.axes }
     }
 }
 

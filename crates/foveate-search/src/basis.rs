@@ -3,7 +3,7 @@ use crate::order::AXES;
 use crate::vectors::dot;
 
 /// Widths of codes that are tried in addition to all dimensions.
-pub(crate) const WIDTHS: [usize; 5] = [32, 64, 128, 192, 256];
+pub(crate) const WIDTHS: [usize; 3] = [32, 64, 128];
 /// Rows from which directions and steps are estimated.
 pub(crate) const SAMPLE: usize = 2048;
 
@@ -106,6 +106,14 @@ impl Basis {
             *out = dot(vector, direction);
         }
         Rest { tail_square: (dot(vector, vector) - dot(out, out)).max(0.0), along }
+    }
+
+    /// Leaves of a vector that was projected what is orthogonal to all directions.
+    pub(crate) fn subtract(&self, vector: &mut [f64], projected: &[f64]) {
+        let dim = vector.len();
+        for (direction, &x) in self.directions.iter().flat_map(|all| all.chunks_exact(dim)).zip(projected) {
+            add(vector, direction, -x);
+        }
     }
 }
 

@@ -5,7 +5,11 @@ use crate::vectors::{RowsOf, dot};
 pub(crate) const AXES: usize = 8;
 /// Rows in a leaf of the tree. A block has up to 16 leaves, which are the bits of a [`LeafMask`].
 pub(crate) const LEAF: usize = 64;
-/// Share of the lengths that the rounding of coordinates, to f32, stays below.
+/// Coordinates are cut off here, so that squares of their differences are finite in f32.
+const FARTHEST: f64 = 1e15;
+/// A gap whose square has full precision in f32.
+const SHORTEST: f64 = 1e-18;
+/// Share of the lengths that all rounding in f32 stays below.
 const ROUNDING: f64 = 1e-6;
 
 /// A bit for each leaf of a block.
@@ -60,7 +64,7 @@ pub(crate) fn points(of: RowsOf<'_, '_>, axes: &[f64], threads: usize) -> Vec<Ro
                     point.length = dot(&vector, &vector).sqrt();
                     for (at, axis) in point.at.iter_mut().zip(axes.chunks_exact(vector.len())) {
                         // Cutting off brings no two points further apart.
-                        *at = dot(&vector, axis).clamp(f32::MIN.into(), f32::MAX.into()) as f32;
+                        *at = dot(&vector, axis).clamp(-FARTHEST, FARTHEST) as f32;
                     }
                 }
             });
@@ -147,15 +151,13 @@ impl RowBox {
     /// It is `a·b = (|a|² + |b|² - |a - b|²) / 2` with the largest lengths and the gap between the boxes, which
     /// `|a - b|` is no less than.
     pub(crate) fn most(&self, other: &Self) -> f64 {
-        let mut square = 0.0;
+        let mut square = 0.0_f32;
         for axis in 0..AXES {
-            let below = f64::from(self.low[axis]) - f64::from(other.high[axis]);
-            let above = f64::from(other.low[axis]) - f64::from(self.high[axis]);
-            let gap = below.max(above).max(0.0);
+            let gap = (self.low[axis] - other.high[axis]).max(other.low[axis] - self.high[axis]).max(0.0);
             square += gap * gap;
         }
-        let rounding = ROUNDING * (self.longest + other.longest) + f64::from(f32::MIN_POSITIVE);
-        let gap = (square.sqrt() - rounding).max(0.0);
+        let rounding = ROUNDING * (self.longest + other.longest) + SHORTEST;
+        let gap = (f64::from(square).sqrt() - rounding).max(0.0);
         // A little more than all rounding in f64.
         let squares = (1.0 + 1e-9) * (self.longest * self.longest + other.longest * other.longest);
         (squares - gap * gap) / 2.0

@@ -1,10 +1,10 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::basis::{Directions, SAMPLE, WIDTHS};
-use crate::codes::{BLOCK, CodeScale, Codes, WORD};
+use crate::codes::{BLOCK, CodeScale, Codes, FineScale, WORD};
 use crate::found::{Neighbors, Stats};
 use crate::order::{KdTree, LEAF, LeafMask, RowBox, RowPoint, points};
-use crate::screen::{CodeBlock, ThreadScratch, Unit};
+use crate::screen::{CodeBlock, FineBlock, ThreadScratch, Unit};
 use crate::search::{BlockPair, BlockPairs};
 use crate::top::Top;
 use crate::vectors::RowsOf;
@@ -13,7 +13,7 @@ use crate::{Search, Vectors};
 /// The limits of a block's rows.
 pub(crate) struct BlockLimits {
     coarse: Vec<i32>,
-    fine: Option<Vec<i32>>,
+    fine: Vec<i32>,
     /// Of each leaf, the lowest score that its rows want.
     leaves: Vec<f64>,
     /// The lowest of all.
@@ -24,7 +24,7 @@ pub(crate) struct BlockLimits {
 pub(crate) struct Scales<'a> {
     pub(crate) coarse: CodeScale<'a>,
     /// `None` if the first are of all directions.
-    pub(crate) fine: Option<CodeScale<'a>>,
+    pub(crate) fine: Option<FineScale>,
     /// Directions by which rows are ordered.
     pub(crate) axes: &'a Directions,
 }
@@ -35,7 +35,7 @@ pub(crate) struct SearchSide<'a> {
     /// Of each place, the row.
     pub(crate) rows: Vec<u32>,
     codes: Codes,
-    fine: Option<Codes>,
+    rest: Codes,
     /// The boxes of leaves.
     leaves: Vec<RowBox>,
     /// The boxes of blocks.
@@ -86,11 +86,10 @@ impl Search<'_> {
         let mut ordered = points(others, scales.axes, self.threads);
         tree.place(&mut ordered);
         let mut sides = [side, SearchSide::new(others.vectors, ordered)];
-        let rows = sides.each_ref().map(|side| RowsOf { vectors: side.vectors, rows: &side.rows });
-        let coarse = scales.coarse.both(rows, self.threads);
-        let fine = scales.fine.as_ref().map(|scale| scale.both(rows, self.threads));
-        sides.iter_mut().zip(coarse).for_each(|(side, coarse)| side.codes = coarse);
-        sides.iter_mut().zip(fine.into_iter().flatten()).for_each(|(side, fine)| side.fine = Some(fine));
+        for side in &mut sides {
+            let rows = RowsOf { vectors: side.vectors, rows: &side.rows };
+            [side.codes, side.rest] = scales.coarse.code(rows, scales.fine.as_ref(), self.threads);
+        }
         sides
     }
 }
@@ -104,7 +103,7 @@ impl Scales<'_> {
         }
         BlockLimits {
             coarse: self.coarse.limits(scores.clone()),
-            fine: self.fine.as_ref().map(|scale| scale.limits(scores)),
+            fine: self.fine.as_ref().map(|scale| scale.limits(scores)).unwrap_or_default(),
             least: leaves.iter().copied().fold(f64::INFINITY, f64::min),
             leaves,
         }
@@ -122,11 +121,15 @@ impl Scales<'_> {
         scratch: &mut ThreadScratch,
         found: &mut Vec<(u32, u32)>,
     ) {
-        if side.blocks[task.a].most(&others.blocks[task.b]) < limits.least.min(of_others.least) {
+        let block = side.blocks[task.a];
+        if block.most(&others.blocks[task.b]) < limits.least.min(of_others.least) {
             return;
         }
         let mut kept = [0; BLOCK / LEAF];
         for (kept, (b, of_b)) in kept.iter_mut().zip(others.leaves(task.b).iter().zip(&of_others.leaves)) {
+            if block.most(b) < limits.least.min(*of_b) {
+                continue;
+            }
             for (number, (a, of_a)) in side.leaves(task.a).iter().zip(&limits.leaves).enumerate() {
                 *kept |= LeafMask::from(a.most(b) >= of_a.min(*of_b)) << number;
             }
@@ -136,11 +139,10 @@ impl Scales<'_> {
         let a = CodeBlock::of(&side.codes, width, task.a, &limits.coarse);
         let b = CodeBlock::of(&others.codes, width, task.b, &of_others.coarse);
         unit.find(&a, &b, &kept, width, scratch, found);
-        let fine = (&self.fine, &side.fine, &others.fine, &limits.fine, &of_others.fine);
-        if let (Some(scale), Some(codes), Some(of_b), Some(limits), Some(of_others)) = fine {
-            let a = CodeBlock::of(codes, scale.width, task.a, limits);
-            let b = CodeBlock::of(of_b, scale.width, task.b, of_others);
-            unit.keep(&a, &b, scale.width, found);
+        if let Some(scale) = &self.fine {
+            let a_rest = CodeBlock::of(&side.rest, scale.width, task.a, &limits.fine);
+            let b_rest = CodeBlock::of(&others.rest, scale.width, task.b, &of_others.fine);
+            unit.keep(&FineBlock { codes: a, rest: a_rest }, &FineBlock { codes: b, rest: b_rest }, scale, found);
         }
     }
 }
@@ -152,7 +154,7 @@ impl<'a> SearchSide<'a> {
             vectors,
             rows: points.iter().map(|point| point.row).collect(),
             codes: Codes::default(),
-            fine: None,
+            rest: Codes::default(),
             leaves: points.chunks(LEAF).map(RowBox::around).collect(),
             blocks: points.chunks(BLOCK).map(RowBox::around).collect(),
             near: points.iter().map(|point| point.place).collect(),

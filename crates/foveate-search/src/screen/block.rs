@@ -1,4 +1,4 @@
-use crate::codes::{BLOCK, Codes};
+use crate::codes::{BLOCK, Codes, FineScale, REFINED};
 
 /// Rows of a block with the limits of their pairs.
 #[derive(Clone, Copy)]
@@ -8,6 +8,36 @@ pub(crate) struct CodeBlock<'a> {
     pub(crate) biases: &'a [i32],
     /// A pair is found if it reaches the lower one of its rows' limits.
     pub(crate) limits: &'a [i32],
+}
+
+/// Rows of a block with the codes of what their first codes leave.
+#[derive(Clone, Copy)]
+pub(crate) struct FineBlock<'a> {
+    pub(crate) codes: CodeBlock<'a>,
+    /// As [`FineScale`] makes them.
+    pub(crate) rest: CodeBlock<'a>,
+}
+
+impl FineBlock<'_> {
+    /// Returns true if a row and a row of `other` reach the limit.
+    #[inline(always)]
+    pub(crate) fn reaches(
+        &self,
+        other: &Self,
+        row: u32,
+        of_other: u32,
+        scale: &FineScale,
+        product: impl Fn(&[i8], &[i8]) -> i32,
+    ) -> bool {
+        self.rest.reaches(&other.rest, row, of_other, |row, of_other| {
+            let a = self.codes.row(row, scale.leading);
+            let b = other.codes.row(of_other, scale.leading);
+            let (a_errors, a_rest) = self.rest.row(row, scale.width).split_at(scale.leading);
+            let (b_errors, b_rest) = other.rest.row(of_other, scale.width).split_at(scale.leading);
+            let leading = REFINED * product(a, b) + product(a, b_errors) + product(a_errors, b);
+            leading + scale.times * product(a_rest, b_rest)
+        })
+    }
 }
 
 impl<'a> CodeBlock<'a> {

@@ -6,8 +6,8 @@
 
 use std::arch::x86_64::*;
 
-use super::block::{self, CodeBlock};
-use crate::codes::{NEVER, WORD};
+use super::block::{self, CodeBlock, FineBlock};
+use crate::codes::{FineScale, NEVER, WORD};
 use crate::order::{LEAF, LeafMask};
 
 /// Rows of `a` and vectors of rows of `b` in a tile.
@@ -92,9 +92,9 @@ unsafe fn find_detected(
 }
 
 /// Keeps the pairs that reach their limit.
-pub(super) fn keep(a: &CodeBlock<'_>, b: &CodeBlock<'_>, width: usize, found: &mut Vec<(u32, u32)>) {
+pub(super) fn keep(a: &FineBlock<'_>, b: &FineBlock<'_>, scale: &FineScale, found: &mut Vec<(u32, u32)>) {
     // SAFETY: the unit is chosen on processors that have the instructions.
-    found.retain(|&(i, j)| a.reaches(b, i, j, |i, j| unsafe { product(a.row(i, width), b.row(j, width)) }));
+    found.retain(|&(i, j)| a.reaches(b, i, j, scale, |a, b| unsafe { product(a, b) }));
 }
 
 /// # Safety
