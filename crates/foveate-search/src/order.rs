@@ -2,7 +2,7 @@ use crate::codes::BLOCK;
 use crate::vectors::{RowsOf, dot};
 
 /// Directions by whose coordinates rows are ordered.
-pub(crate) const AXES: usize = 8;
+pub(crate) const AXES: usize = 4;
 /// Rows in a leaf of the tree. A block has up to 16 leaves, which are the bits of a [`LeafMask`].
 pub(crate) const LEAF: usize = 64;
 /// Coordinates are cut off here, so that squares of their differences are finite in f32.
