@@ -1,4 +1,5 @@
 use crate::Vectors;
+use crate::classify::multiply;
 use crate::order::AXES;
 use crate::vectors::dot;
 
@@ -24,6 +25,8 @@ pub(crate) struct Basis {
     pub(crate) width: usize,
     /// `None` for the coordinates as they are.
     directions: Option<Directions>,
+    /// Those as columns, `[dim, width]`.
+    transposed: Vec<f64>,
 }
 
 /// Rest of a vector `a` after a projection.
@@ -32,6 +35,15 @@ pub(crate) struct Rest {
     pub(crate) tail_square: f64,
     /// `a·m - m·m/2`, where `m` is the mean.
     pub(crate) along: f64,
+}
+
+/// Rows after a projection.
+pub(crate) struct ProjectedRows {
+    /// The vectors from the mean, `[rows, dim]`.
+    pub(crate) vectors: Vec<f64>,
+    /// Their coordinates, `[rows, width]`.
+    pub(crate) leading: Vec<f64>,
+    pub(crate) rests: Vec<Rest>,
 }
 
 impl MainDirections {
@@ -88,32 +100,44 @@ impl MainDirections {
             orthonormalize(&mut mixed, dim, &mut random);
             mixed
         });
+        let mut transposed = Vec::new();
+        for at in 0..dim {
+            transposed.extend(directions.iter().flatten().skip(at).step_by(dim));
+        }
         let mean_square = dot(&self.mean, &self.mean);
-        Basis { mean: self.mean.clone(), mean_square, width: width.min(dim), directions }
+        Basis { mean: self.mean.clone(), mean_square, width: width.min(dim), directions, transposed }
     }
 }
 
 impl Basis {
-    /// Projects `vector`, which it moves to the mean.
-    pub(crate) fn project(&self, vector: &mut [f64], out: &mut [f64]) -> Rest {
-        let along = dot(vector, &self.mean) - self.mean_square / 2.0;
-        add(vector, &self.mean, -1.0);
-        let Some(directions) = &self.directions else {
-            out.copy_from_slice(vector);
-            return Rest { tail_square: 0.0, along };
-        };
-        for (out, direction) in out.iter_mut().zip(directions.chunks_exact(vector.len())) {
-            *out = dot(vector, direction);
+    /// Projects some rows.
+    pub(crate) fn rows(&self, vectors: &Vectors<'_>, rows: &[u32]) -> ProjectedRows {
+        let dim = self.mean.len();
+        let mut moved = vec![0.0; rows.len() * dim];
+        let mut rests = Vec::with_capacity(rows.len());
+        for (vector, &row) in moved.chunks_exact_mut(dim).zip(rows) {
+            vectors.scaled(row, vector);
+            let along = dot(vector, &self.mean) - self.mean_square / 2.0;
+            add(vector, &self.mean, -1.0);
+            rests.push(Rest { tail_square: 0.0, along });
         }
-        Rest { tail_square: (dot(vector, vector) - dot(out, out)).max(0.0), along }
+        let Some(directions) = &self.directions else {
+            return ProjectedRows { leading: moved.clone(), vectors: moved, rests };
+        };
+        let mut leading = vec![0.0; rows.len() * self.width];
+        multiply(&moved, directions, &mut leading, dim);
+        let rows = moved.chunks_exact(dim).zip(leading.chunks_exact(self.width));
+        for (rest, (vector, leading)) in rests.iter_mut().zip(rows) {
+            rest.tail_square = (dot(vector, vector) - dot(leading, leading)).max(0.0);
+        }
+        ProjectedRows { vectors: moved, leading, rests }
     }
 
-    /// Leaves of a vector that was projected what is orthogonal to all directions.
-    pub(crate) fn subtract(&self, vector: &mut [f64], projected: &[f64]) {
-        let dim = vector.len();
-        for (direction, &x) in self.directions.iter().flat_map(|all| all.chunks_exact(dim)).zip(projected) {
-            add(vector, direction, -x);
-        }
+    /// Leaves of vectors that were projected what is orthogonal to all directions.
+    pub(crate) fn subtract(&self, vectors: &mut [f64], projected: &[f64]) {
+        let mut sums = vec![0.0; vectors.len()];
+        multiply(projected, &self.transposed, &mut sums, self.width);
+        add(vectors, &sums, -1.0);
     }
 }
 

@@ -119,7 +119,7 @@ impl Search<'_> {
 
 /// Computes `out = a · bᵀ` of row-major matrices: `a` is `[m, dim]`, `b` `[n, dim]` and `out` `[m, n]`. A product has
 /// the same bits in any block of rows.
-fn multiply(a: &[f64], b: &[f64], out: &mut [f64], dim: usize) {
+pub(crate) fn multiply(a: &[f64], b: &[f64], out: &mut [f64], dim: usize) {
     let m = a.len() / dim;
     let n = b.len() / dim;
     assert_eq!(out.len(), m * n);

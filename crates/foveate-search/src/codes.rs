@@ -8,6 +8,8 @@ pub(crate) const BLOCK: usize = 1024;
 pub(crate) const WORD: usize = 4;
 /// Rows are multiplied together by these.
 const ROWS: usize = 4;
+/// Rows that are projected together.
+const TOGETHER: usize = 64;
 /// The largest limit, so that no sum of three exceeds 32 bits.
 const MOST: f64 = (1 << 25) as f64;
 /// A bias with which every sum reaches its limit, unless the other one is [`NEVER`].
@@ -58,7 +60,7 @@ pub(crate) struct Codes {
 }
 
 /// Squares of lengths.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct CodedSquares {
     /// Of what the codes stand for.
     kept: f64,
@@ -69,9 +71,10 @@ struct CodedSquares {
 impl CodedSquares {
     /// Turns numbers into codes, and leaves their errors.
     fn code(numbers: &mut [f64], step: f64, codes: &mut [i8]) -> Self {
-        let mut squares = Self::default();
+        let mut squares = Self { kept: 0.0, error: 0.0 };
+        let steps = step.recip();
         for (x, code) in numbers.iter_mut().zip(codes) {
-            let rounded = (*x / step).clamp(-127.0, 127.0) + WHOLE;
+            let rounded = (*x * steps).clamp(-127.0, 127.0) + WHOLE;
             *code = rounded.to_bits() as i8;
             let kept = (rounded - WHOLE) * step;
             *x -= kept;
@@ -98,25 +101,13 @@ impl<'a> CodeScale<'a> {
     /// largest code, which their errors count.
     pub(crate) fn of(basis: &'a Basis, vectors: &Vectors<'_>, rows: &[u32], longest: f64) -> Self {
         let width = basis.width.next_multiple_of(WORD);
-        let mut vector = vec![0.0; vectors.dim()];
-        let mut projected = vec![0.0; basis.width];
-        let mut largest = 0.0_f64;
-        for &row in rows {
-            vectors.scaled(row, &mut vector);
-            basis.project(&mut vector, &mut projected);
-            largest = projected.iter().fold(largest, |largest, x| largest.max(x.abs()));
-        }
+        let mut leading = basis.rows(vectors, rows).leading;
+        let largest = leading.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
         // No limit is more than the square of the longest vector, and no product more than four times of it.
         let least = (6.0 * f64::from(REFINED) * longest * longest / MOST).sqrt().max(f64::MIN_POSITIVE.sqrt());
         let step = (largest / 127.0).max(least);
-        let mut squares = CodedSquares::default();
-        for &row in rows {
-            vectors.scaled(row, &mut vector);
-            basis.project(&mut vector, &mut projected);
-            let of_row = CodedSquares::code(&mut projected, step, &mut vec![0; width]);
-            squares = CodedSquares { kept: squares.kept + of_row.kept, error: squares.error + of_row.error };
-        }
-        Self { basis, width, step, error: squares.ratio() }
+        let codes = &mut vec![0; leading.len()];
+        Self { basis, width, step, error: CodedSquares::code(&mut leading, step, codes).ratio() }
     }
 
     /// Codes of rows, and with `fine` those of what they leave.
@@ -137,25 +128,27 @@ impl<'a> CodeScale<'a> {
                 let rest_codes = rest_codes.next().unwrap_or_default();
                 let rest_biases = rest_biases.next().unwrap_or_default();
                 scope.spawn(move || {
-                    let mut vector = vec![0.0; of.vectors.dim()];
-                    let mut projected = vec![0.0; self.basis.width];
-                    for (number, &row) in rows.iter().enumerate() {
-                        of.vectors.scaled(row, &mut vector);
-                        let left = self.basis.project(&mut vector, &mut projected);
-                        let length = dot(&projected, &projected);
+                    for (first, rows) in (0..).step_by(TOGETHER).zip(rows.chunks(TOGETHER)) {
+                        let mut projected = self.basis.rows(of.vectors, rows);
                         if fine.is_some() {
-                            self.basis.subtract(&mut vector, &projected);
+                            self.basis.subtract(&mut projected.vectors, &projected.leading);
                         }
-                        let codes = &mut codes[number * self.width..][..self.width];
-                        let squares = CodedSquares::code(&mut projected, self.step, codes);
-                        // A little more than all rounding in f64.
-                        let slack = 1e-10 * (left.along.abs() + left.tail_square + length);
-                        let part = left.along + left.tail_square / 2.0 + squares.part(self.error);
-                        biases[number] = bias((part + slack) / self.unit());
-                        if let Some(fine) = fine {
-                            let codes = &mut rest_codes[number * fine_width..][..fine_width];
-                            let part = left.along + self.rest(fine, &mut projected, length, &mut vector, codes);
-                            rest_biases[number] = bias((part + slack) / fine.unit);
+                        let leading = projected.leading.chunks_exact_mut(self.basis.width);
+                        let vectors = projected.vectors.chunks_exact_mut(of.vectors.dim());
+                        for (at, ((leading, vector), left)) in leading.zip(vectors).zip(projected.rests).enumerate() {
+                            let number = first + at;
+                            let length = dot(leading, leading);
+                            let codes = &mut codes[number * self.width..][..self.width];
+                            let squares = CodedSquares::code(leading, self.step, codes);
+                            // A little more than all rounding in f64.
+                            let slack = 1e-10 * (left.along.abs() + left.tail_square + length);
+                            let part = left.along + left.tail_square / 2.0 + squares.part(self.error);
+                            biases[number] = bias((part + slack) / self.unit());
+                            if let Some(fine) = fine {
+                                let codes = &mut rest_codes[number * fine_width..][..fine_width];
+                                let part = left.along + self.rest(fine, leading, length, vector, codes);
+                                rest_biases[number] = bias((part + slack) / fine.unit);
+                            }
                         }
                     }
                 });
@@ -194,27 +187,15 @@ impl<'a> CodeScale<'a> {
 impl FineScale {
     /// Chooses the steps for some rows.
     pub(crate) fn of(coarse: &CodeScale<'_>, vectors: &Vectors<'_>, rows: &[u32]) -> Self {
-        let mut vector = vec![0.0; vectors.dim()];
-        let mut projected = vec![0.0; coarse.basis.width];
-        let mut largest = 0.0_f64;
-        for &row in rows {
-            vectors.scaled(row, &mut vector);
-            coarse.basis.project(&mut vector, &mut projected);
-            coarse.basis.subtract(&mut vector, &projected);
-            largest = vector.iter().fold(largest, |largest, x| largest.max(x.abs()));
-        }
+        let mut projected = coarse.basis.rows(vectors, rows);
+        coarse.basis.subtract(&mut projected.vectors, &projected.leading);
+        let largest = projected.vectors.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
         let unit = coarse.unit() / f64::from(REFINED);
         let times = (largest / 127.0).powi(2) / unit;
         let times = times.ceil().clamp(1.0, 1024.0);
         let step = (times * unit).sqrt();
-        let mut squares = CodedSquares::default();
-        for &row in rows {
-            vectors.scaled(row, &mut vector);
-            coarse.basis.project(&mut vector, &mut projected);
-            coarse.basis.subtract(&mut vector, &projected);
-            let of_row = CodedSquares::code(&mut vector, step, &mut vec![0; vectors.dim()]);
-            squares = CodedSquares { kept: squares.kept + of_row.kept, error: squares.error + of_row.error };
-        }
+        let codes = &mut vec![0; projected.vectors.len()];
+        let squares = CodedSquares::code(&mut projected.vectors, step, codes);
         let width = coarse.width + vectors.dim().next_multiple_of(WORD);
         Self { leading: coarse.width, width, step, times: times as i32, error: squares.ratio(), unit }
     }

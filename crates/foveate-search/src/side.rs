@@ -52,18 +52,16 @@ impl Search<'_> {
     /// | bytes | what |
     /// |---|---|
     /// | `dim` | codes of all directions |
-    /// | 32 to 256, none for up to 32 dimensions | codes of the leading directions |
+    /// | 64 to 256, none for up to 32 dimensions | codes of the leading directions, and of these codes' errors |
     /// | 44 | its length, its number, its places, the bounds of its codes, and a share of a box |
     /// | 12 `k` | its neighbours |
-    ///
-    /// It is 64 bytes or more, which the row takes while it is ordered.
     ///
     /// [`nearest`](Self::nearest) takes as much for its queries as for the other rows, of which `k` counts for the
     /// queries alone; up to 256 queries take what is found and no more. [`pairs`](Self::pairs) takes 16 bytes for each
     /// pair, and up to three times as many while their number grows.
     pub fn memory(rows: usize, dim: usize, k: usize) -> u64 {
         let leading = WIDTHS.into_iter().filter(|&width| width < dim).max().unwrap_or(0);
-        let of_row = (dim.next_multiple_of(WORD) + leading + 44 + 12 * k).max(64);
+        let of_row = dim.next_multiple_of(WORD) + 2 * leading + 44 + 12 * k;
         // With the sample from which directions are estimated, and its codes.
         rows as u64 * of_row as u64 + 16 * (SAMPLE * dim) as u64
     }
@@ -185,5 +183,101 @@ impl<'a> SearchSide<'a> {
         }
         let blocks = tops.into_iter().map(|top| top.into_inner().unwrap_or_else(PoisonError::into_inner)).collect();
         Neighbors { blocks, block: BLOCK, places, stats }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Metric;
+    use crate::basis::MainDirections;
+    use crate::order::AXES;
+
+    const DIM: usize = 40;
+    const ROWS: usize = 300;
+
+    fn data(kind: &str, random: &mut fastrand::Rng) -> Vec<f32> {
+        let centres: Vec<f32> = (0..12 * DIM).map(|_| random.f32() - 0.5).collect();
+        let mut rows = Vec::new();
+        for row in 0..ROWS {
+            let scale = match kind {
+                "lengths" => 10_f32.powi(random.i32(-20..20)),
+                "tiny" => 10_f32.powi(random.i32(-45..-15)),
+                "huge" => 10_f32.powi(random.i32(30..38)),
+                "zeros" => f32::from(u8::from(row % 3 == 0)),
+                _ => 1.0,
+            };
+            let width = if kind == "noise" { 1.0 } else { 0.02 };
+            let centre = &centres[row % 12 * DIM..][..DIM];
+            let of_row: Vec<f32> = centre.iter().map(|x| scale * (x + width * (random.f32() - 0.5))).collect();
+            rows.extend(if kind == "same" { vec![0.3; DIM] } else { of_row });
+        }
+        rows
+    }
+
+    #[test]
+    fn no_pair_that_reaches_a_score_is_skipped() {
+        let mut random = fastrand::Rng::with_seed(12);
+        for kind in ["noise", "clusters", "same", "zeros", "lengths", "tiny", "huge"] {
+            let data = data(kind, &mut random);
+            for metric in [Metric::Cosine, Metric::Dot] {
+                let vectors = &Vectors::new(&data, DIM, metric).unwrap();
+                let rows: Vec<u32> = vectors.finite().collect();
+                assert_eq!(rows.len(), ROWS);
+                let directions = MainDirections::of(vectors, &rows[..200], 32);
+                let basis = directions.basis(32);
+                let coarse = CodeScale::of(&basis, vectors, &rows[..200], vectors.longest());
+                let fine = Some(FineScale::of(&coarse, vectors, &rows[..200]));
+                let scales = Scales { coarse, fine, axes: &directions.axes() };
+                let search = Search { threads: 3, ..Search::default() };
+                let rows = RowsOf { vectors, rows: &rows };
+                let [side, other] = search.sides(&scales, rows, rows);
+                let mut skipped = 0;
+                let mut passed = 0;
+                for _ in 0..100 {
+                    let i = random.usize(..ROWS);
+                    let j = random.usize(..ROWS);
+                    let score = side.score(i, &other, j);
+                    let limits = scales.limits(std::iter::repeat_n(score, ROWS));
+                    let mut found = Vec::new();
+                    let task = BlockPair { a: 0, b: 0 };
+                    scales.find(&side, &other, task, &limits, &limits, &mut ThreadScratch::default(), &mut found);
+                    assert!(found.contains(&(i as u32, j as u32)), "{kind} {metric:?} {score}");
+                    let least = side.leaves[i / LEAF].most(&other.leaves[j / LEAF]);
+                    assert!(least >= score, "{kind} {metric:?} {score} {least}");
+                    passed += found.len();
+                    let boxes = side.leaves.iter().flat_map(|a| other.leaves.iter().map(move |b| a.most(b)));
+                    skipped += boxes.filter(|&most| most < score).count();
+                }
+                // The bounds are tight enough to be of use.
+                if kind == "clusters" {
+                    assert!(skipped > 20, "{skipped}");
+                    assert!(passed < 100 * ROWS * ROWS * 6 / 10, "{passed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_ordered_by_a_tree_that_finds_them() {
+        let mut random = fastrand::Rng::with_seed(13);
+        let data = data("clusters", &mut random);
+        let vectors = &Vectors::new(&data, DIM, Metric::Cosine).unwrap();
+        let rows: Vec<u32> = vectors.finite().collect();
+        let axes = MainDirections::of(vectors, &rows, AXES).axes();
+        let rows = RowsOf { vectors, rows: &rows };
+        let mut ordered = points(rows, &axes, 2);
+        let tree = KdTree::of(&mut ordered, 2);
+        let mut again = points(rows, &axes, 1);
+        KdTree::of(&mut again, 1);
+        assert!(ordered.iter().zip(&again).all(|(a, b)| a.row == b.row), "for any number of threads");
+        let mut placed = points(rows, &axes, 2);
+        tree.place(&mut placed);
+        for point in placed {
+            let place = ordered.iter().position(|other| other.row == point.row).unwrap();
+            assert_eq!(point.place as usize, place / LEAF * LEAF);
+        }
+        ordered.sort_by_key(|point| point.row);
+        assert!(ordered.iter().zip(rows.rows).all(|(point, &row)| point.row == row));
     }
 }

@@ -4,8 +4,8 @@ mod block;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 
-pub(crate) use block::{CodeBlock, FineBlock};
 use block::product;
+pub(crate) use block::{CodeBlock, FineBlock};
 
 use crate::codes::FineScale;
 use crate::order::{LEAF, LeafMask};
@@ -91,24 +91,12 @@ impl Unit {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn find_with_avx2(
-    a: &CodeBlock<'_>,
-    b: &CodeBlock<'_>,
-    kept: &[LeafMask],
-    width: usize,
-    found: &mut Vec<(u32, u32)>,
-) {
+fn find_with_avx2(a: &CodeBlock<'_>, b: &CodeBlock<'_>, kept: &[LeafMask], width: usize, found: &mut Vec<(u32, u32)>) {
     find_plainly(a, b, kept, width, found);
 }
 
 #[inline(always)]
-fn find_plainly(
-    a: &CodeBlock<'_>,
-    b: &CodeBlock<'_>,
-    kept: &[LeafMask],
-    width: usize,
-    found: &mut Vec<(u32, u32)>,
-) {
+fn find_plainly(a: &CodeBlock<'_>, b: &CodeBlock<'_>, kept: &[LeafMask], width: usize, found: &mut Vec<(u32, u32)>) {
     for i in 0..a.biases.len() as u32 {
         for j in 0..b.biases.len() as u32 {
             let is_kept = is_leaf(kept[j as usize / LEAF], i as usize);
