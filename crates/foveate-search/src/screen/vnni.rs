@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::block::{self, CodeBlock, FineBlock};
+use super::block::{CodeBlock, FineBlock};
 use crate::codes::{FineScale, NEVER, WORD};
 use crate::order::{LEAF, LeafMask};
 
@@ -114,7 +114,15 @@ unsafe fn product(a: &[i8], b: &[i8]) -> i32 {
         sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(b, offset), a);
         of_a = _mm512_dpbusd_epi32(of_a, offset, a);
     }
-    _mm512_reduce_add_epi32(_mm512_sub_epi32(sum, of_a)) + block::product(a_rest, b_rest)
+    // Codes are whole words, so that what is left is, too.
+    let mask = (1_u16 << (a_rest.len() / WORD)) - 1;
+    // SAFETY: both rests have as many words as the mask.
+    let a = unsafe { _mm512_maskz_loadu_epi32(mask, a_rest.as_ptr().cast()) };
+    // SAFETY: as above.
+    let b = unsafe { _mm512_maskz_loadu_epi32(mask, b_rest[..a_rest.len()].as_ptr().cast()) };
+    sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(b, offset), a);
+    of_a = _mm512_dpbusd_epi32(of_a, offset, a);
+    _mm512_reduce_add_epi32(_mm512_sub_epi32(sum, of_a))
 }
 
 /// Orders codes as `[words, PANEL, WORD]`.
