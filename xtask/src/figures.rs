@@ -48,9 +48,9 @@ pub(crate) fn run(root: &Path, args: &FigureArgs) -> Result<()> {
     Ok(())
 }
 
-/// The comparison of forwards, and the documents whose tables show all of it.
-const FORWARDS: &str = "benches/runs/forward.csv";
-const WITH_FORWARDS: [&str; 2] = ["README.md", "docs/backends.md"];
+/// Documents whose tables show all of a comparison of forwards, and the comparison.
+const WITH_FORWARDS: [[&str; 2]; 2] =
+    [["README.md", "benches/runs/forward_batches.csv"], ["docs/backends.md", "benches/runs/forward.csv"]];
 
 /// Each figure is what its field says, to the last digit shown, and no forward is left out.
 pub(crate) fn check(tree: &Tree) -> Vec<TidyFinding> {
@@ -76,7 +76,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<TidyFinding> {
             }
         }
     }
-    findings.extend(WITH_FORWARDS.into_iter().filter_map(|path| left_out(tree, path)));
+    findings.extend(WITH_FORWARDS.into_iter().filter_map(|[path, csv]| left_out(tree, path, csv)));
     findings
 }
 
@@ -158,11 +158,11 @@ fn measured(line: &str) -> Vec<String> {
 }
 
 /// Returns the measured forwards that the tables of the document at `path` leave out.
-fn left_out(tree: &Tree, path: &str) -> Option<TidyFinding> {
-    let table = CsvTable::parse(&tree.file(FORWARDS)?.text);
+fn left_out(tree: &Tree, path: &str, csv: &str) -> Option<TidyFinding> {
+    let table = CsvTable::parse(&tree.file(csv)?.text);
     let tables: String = tree.file(path)?.text.split_inclusive('\n').filter(|line| line.starts_with('|')).collect();
     let mut shown = Vec::new();
-    for figure in figures(&tables).iter().filter(|figure| figure.path(path) == FORWARDS) {
+    for figure in figures(&tables).iter().filter(|figure| figure.path(path) == csv) {
         shown.extend(table.picked(figure.title).ok().and_then(|(_, rows)| rows.first().copied()));
     }
     let mut left_out = Vec::new();
@@ -171,7 +171,7 @@ fn left_out(tree: &Tree, path: &str) -> Option<TidyFinding> {
     }
     let rows = left_out.join("; ");
     (!rows.is_empty())
-        .then(|| TidyFinding::new(path, format!("no figure in a table is of these rows of {FORWARDS}: {rows}")))
+        .then(|| TidyFinding::new(path, format!("no figure in a table is of these rows of {csv}: {rows}")))
 }
 
 /// Writes every figure of the documentation anew.
@@ -330,11 +330,12 @@ mod tests {
 
     #[test]
     fn no_forward_is_left_out() {
-        let row = |of: &str, rate| format!("| {of} | [{rate}](benches/runs/forward.csv \"rate where of={of}\") |\n");
+        let row =
+            |of: &str, rate| format!("| {of} | [{rate}](benches/runs/forward_batches.csv \"rate where of={of}\") |\n");
         let with = |readme: &str| {
             let mut tree = fake::tree();
             let csv = "of,status,rate\nours,ok,1\nrival,ok,2\nabsent,n/a (no module),\n";
-            add_file(&mut tree, FORWARDS, csv);
+            add_file(&mut tree, "benches/runs/forward_batches.csv", csv);
             add_file(&mut tree, "README.md", readme);
             tree
         };

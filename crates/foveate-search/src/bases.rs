@@ -1,6 +1,6 @@
-use crate::basis::{Basis, Directions, MainDirections, SAMPLE, WIDTHS};
+use crate::basis::{AXES, Basis, Directions, MainDirections, SAMPLE, WIDTHS};
 use crate::codes::{BLOCK, CodeScale, FineScale};
-use crate::order::{AXES, LEAF, LeafMask};
+use crate::order::{LEAF, LeafMask};
 use crate::screen::{CodeBlock, ThreadScratch, Unit};
 use crate::side::Scales;
 use crate::top::Top;

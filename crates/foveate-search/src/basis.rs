@@ -1,8 +1,9 @@
 use crate::Vectors;
-use crate::classify::multiply;
-use crate::order::AXES;
+use crate::multiply::multiply;
 use crate::vectors::dot;
 
+/// Directions by whose coordinates rows are ordered.
+pub(crate) const AXES: usize = 4;
 /// Widths of codes that are tried in addition to all dimensions.
 pub(crate) const WIDTHS: [usize; 3] = [32, 64, 128];
 /// Rows from which directions and steps are estimated.

@@ -11,6 +11,7 @@ mod error;
 mod evaluate;
 mod found;
 mod groups;
+mod multiply;
 mod nearest;
 mod order;
 mod probe;

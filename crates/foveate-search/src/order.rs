@@ -1,8 +1,7 @@
+use crate::basis::AXES;
 use crate::codes::BLOCK;
 use crate::vectors::{RowsOf, dot};
 
-/// Directions by whose coordinates rows are ordered.
-pub(crate) const AXES: usize = 4;
 /// Rows in a leaf of the tree. A block has up to 16 leaves, which are the bits of a [`LeafMask`].
 pub(crate) const LEAF: usize = 64;
 /// Coordinates are cut off here, so that squares of their differences are finite in f32.
@@ -14,6 +13,12 @@ const ROUNDING: f64 = 1e-6;
 
 /// A bit for each leaf of a block.
 pub(crate) type LeafMask = u16;
+
+/// Returns true if the leaf of a block's row is in the mask.
+#[inline(always)]
+pub(crate) fn is_leaf(mask: LeafMask, row: usize) -> bool {
+    mask >> (row / LEAF) & 1 == 1
+}
 
 /// A row to be ordered.
 #[derive(Clone, Default)]

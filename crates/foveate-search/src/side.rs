@@ -190,8 +190,7 @@ impl<'a> SearchSide<'a> {
 mod tests {
     use super::*;
     use crate::Metric;
-    use crate::basis::MainDirections;
-    use crate::order::AXES;
+    use crate::basis::{AXES, MainDirections};
 
     const DIM: usize = 40;
     const ROWS: usize = 300;

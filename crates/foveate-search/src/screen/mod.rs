@@ -8,7 +8,7 @@ use block::product;
 pub(crate) use block::{CodeBlock, FineBlock};
 
 use crate::codes::FineScale;
-use crate::order::{LEAF, LeafMask};
+use crate::order::{LEAF, LeafMask, is_leaf};
 
 /// Instructions that multiply codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,12 +105,6 @@ fn find_plainly(a: &CodeBlock<'_>, b: &CodeBlock<'_>, kept: &[LeafMask], width: 
             }
         }
     }
-}
-
-/// Returns true if the leaf of a block's row is in the mask.
-#[inline(always)]
-fn is_leaf(mask: LeafMask, row: usize) -> bool {
-    mask >> (row / LEAF) & 1 == 1
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use super::block::{CodeBlock, FineBlock};
 use crate::codes::{FineScale, NEVER, WORD};
-use crate::order::{LEAF, LeafMask};
+use crate::order::{LEAF, LeafMask, is_leaf};
 
 /// Rows of `a` and vectors of rows of `b` in a tile.
 const ROWS: usize = 4;
@@ -70,7 +70,7 @@ unsafe fn find_detected(
         let mut limits = [i32::MAX; PANEL];
         biases[..count].copy_from_slice(&b.biases[first..][..count]);
         limits[..count].copy_from_slice(&b.limits[first..][..count]);
-        for row in (0..a.biases.len()).step_by(ROWS).filter(|&row| super::is_leaf(kept, row)) {
+        for row in (0..a.biases.len()).step_by(ROWS).filter(|&row| is_leaf(kept, row)) {
             let tile = Tile {
                 codes: &a.codes[row * width..][..ROWS * width],
                 starts: &starts[row..][..ROWS],
