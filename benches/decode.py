@@ -6,7 +6,8 @@ usage: decode.py PHOTOS SMALL FOLDER [SET…]
 PHOTOS and SMALL are folders of JPEG files. The sets are the baseline files of PHOTOS with 0.7 to 1.4 megapixels, its
 progressive files from 0.7 megapixels on, 64 files spread over those below SMALL, six of the first set enlarged to 12
 megapixels, and 24 of it as PNG, as PNG of a product (on white; a third each with a palette and with alpha), as WebP of
-quality 80, and as WebP without loss. They lie in FOLDER afterwards, for instructions.py, with a run of each set and decode.csv, all runs in one.
+quality 80, and as WebP without loss. They lie in FOLDER afterwards, for instructions.py, with a run of each set and
+decode.csv, all runs in one.
 PROGRAM names another foveate than target/release/foveate; nothing else should run on the machine.
 """
 
@@ -60,6 +61,9 @@ def product(image, number):
 def put(name, paths, folder):
     folder.mkdir(parents=True, exist_ok=True)
     for number, path in enumerate(paths):
+        if name in ("baseline-1mp", "progressive-1mp", "small"):
+            (folder / f"{path.parent.name}-{path.name}").write_bytes(path.read_bytes())
+            continue
         image = Image.open(path).convert("RGB")
         to = folder / path.stem
         if name == "large":
@@ -69,10 +73,8 @@ def put(name, paths, folder):
             image.save(to.with_suffix(".png"))
         elif name == "png-product":
             product(image, number).save(to.with_suffix(".png"))
-        elif name.startswith("webp"):
-            image.save(to.with_suffix(".webp"), quality=80, lossless=name == "webp-lossless")
         else:
-            (folder / f"{path.parent.name}-{path.name}").write_bytes(path.read_bytes())
+            image.save(to.with_suffix(".webp"), quality=80, lossless=name == "webp-lossless")
 
 
 def main(photos, small, out, *chosen):

@@ -1,4 +1,4 @@
-//! fast_image_resize's horizontal pass for AVX2: the same samples in about half the time.
+//! fast_image_resize's horizontal pass for AVX2: the same samples in less time.
 //!
 //! The library computes the weights anew for each call, and spreads the source's bytes anew for each pixel that it
 //! makes. Here the weights stay until the geometry changes, and each source pixel is spread once.
@@ -305,9 +305,9 @@ mod tests {
                 }
                 let expected = expected(&source, axis, filter);
                 let mut out = vec![0; expected.len()];
-                if pass.run(&source, axis, kernel, &mut out) {
-                    assert!(out == expected, "trial {trial}: {axis:?}, {kernel:?}");
-                }
+                let has_run = pass.run(&source, axis, kernel, &mut out);
+                assert_eq!(has_run, V3::is_available());
+                assert!(!has_run || out == expected, "trial {trial}: {axis:?}, {kernel:?}");
             }
         }
     }

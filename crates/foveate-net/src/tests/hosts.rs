@@ -106,7 +106,7 @@ fn no_host_is_asked_by_more_at_once_than_allowed() {
         }
     });
     assert_eq!((most.load(Ordering::SeqCst), server.count()), (3, 12));
-    // The pool has a connection back a moment after its turn has ended.
+    // At most three are at work, and three on their way back to the pool, which a turn does not wait for.
     assert!((3..=6).contains(&server.connections()), "{} connections for 3 at once", server.connections());
 }
 
