@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use foveate_core::{FaultScope, PixelBuf, PixelLimits, Size};
+use foveate_core::{FaultScope, PixelBuf, PixelLimits, Region, Size};
 use foveate_decode::{DecodeError, DecodeHint, Decoder, DecoderOptions, ImageFormat, RowSink, sniff};
 
 /// Small, so that each input takes little time; large enough for the size in every seed's header.
@@ -131,10 +131,10 @@ impl Rows {
 }
 
 impl RowSink for Rows {
-    fn begin(&mut self, size: Size) -> Option<Range<u32>> {
+    fn begin(&mut self, size: Size) -> Option<Region> {
         self.size = size;
         self.samples.clear();
-        (!self.thirds.is_empty()).then(|| self.wanted())
+        (!self.thirds.is_empty()).then(|| Region { columns: 0..size.width, rows: self.wanted() })
     }
 
     fn rows(&mut self, samples: &[u8]) {

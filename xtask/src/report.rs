@@ -11,8 +11,6 @@ use crate::{figures, setup};
 const PHOTOS: [&str; 2] = ["../shared/data/photos", "examples/photos"];
 /// The configuration of both reports.
 const MEASURED: [&str; 4] = ["--model", "seeded:dinov2-small", "--n", "48"];
-/// Samples of each candidate: the fewest whose median one disturbance leaves as it is.
-const SAMPLES: [&str; 2] = ["--samples", "3"];
 /// The job whose forward runs on this machine's cores.
 const ON_CPU: &str = "examples/report";
 /// The job beside an accelerator that waits for its photos.
@@ -31,7 +29,7 @@ pub(crate) struct MeasureArgs {
 /// Runs every experiment of both jobs, and writes the pages.
 pub(crate) fn run(root: &Path, args: &MeasureArgs) -> Result<()> {
     let photos = args.photos.clone().unwrap_or_else(|| usual_photos(root));
-    let all = [&["bench", "all", "--quick", &photos][..], &SAMPLES, peers()].concat();
+    let all = [&["bench", "all", &photos][..], peers()].concat();
     foveate(root, &[&all[..], &MEASURED, &["-o", ON_CPU]].concat())?;
     foveate(root, &["report", ON_CPU])?;
     starved(root, &photos, &all)?;
@@ -47,7 +45,7 @@ fn starved(root: &Path, photos: &str, all: &[&str]) -> Result<()> {
     let profile: Vec<&str> = ["profile", "--normalize-on-cpu", photos].into_iter().chain(pairs).collect();
     foveate(root, &[&profile[..], &beside].concat())?;
     let slow = ["--decoder", "image", "--resizer", "image", "--workers", "1", "--budget", "600", "--verify", "all"];
-    foveate(root, &[&["diagnose", "--quick", photos], &slow[..], &beside].concat())?;
+    foveate(root, &[&["diagnose", photos], &slow[..], &beside].concat())?;
     foveate(root, &["report", STARVED])
 }
 

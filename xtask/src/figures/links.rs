@@ -37,13 +37,17 @@ impl FigureLink<'_> {
         folders.join("/")
     }
 
-    /// Returns what the link has to show, of a file that `read` reads: a number in the form of the shown one, or the
-    /// steps of a headline.
+    /// Returns what the link has to show, of a file that `read` reads: a number in the form of the shown one, a commit,
+    /// a date, or the steps of a headline.
     pub(super) fn said(&self, path: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<String> {
         let csv = self.path(path);
         let table = CsvTable::parse(&read(&csv).with_context(|| format!("there is no {csv}"))?);
         if let Some(conditions) = self.title.strip_prefix("steps ") {
             return table.steps(conditions);
+        }
+        if TEXTS.contains(&what(self.title)) {
+            let (column, rows) = table.picked(self.title)?;
+            return Ok(rows.first().context("no such row")?[column].to_owned());
         }
         let mut fields = self.title.split(" ÷ ");
         let mut value = table.value(fields.next().unwrap_or_default())?;
@@ -90,6 +94,9 @@ fn grouped(number: &str, between: &str) -> String {
     }
     text + rest
 }
+
+/// Columns whose fields are shown as they are.
+const TEXTS: [&str; 2] = ["commit", "date"];
 
 /// A CSV file. What is no such file has no columns and no rows.
 pub(super) struct CsvTable {
@@ -233,6 +240,15 @@ mod tests {
             "`exact` (1.36x), decode_scale=fast (1.35x), batches of 256 (0.91x, a loss), 4 workers for all of them (2.00x)"
         );
         assert!(CsvTable::parse(csv).steps("to 9 where change=baseline").is_err());
+    }
+
+    #[test]
+    fn a_commit_is_shown_as_it_is() {
+        let csv = "commit,rate\n1234567890e4,7\n";
+        let figure = |title| FigureLink { at: 0..0, shown: "1", csv: "runs.csv", title };
+        let said = |title| figure(title).said("README.md", &|_| Some(csv.to_owned()));
+        assert_eq!([said("commit").unwrap(), said("rate").unwrap()], ["1234567890e4", "7"]);
+        assert!(said("commit where rate=8").is_err());
     }
 
     #[test]

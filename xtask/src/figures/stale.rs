@@ -1,5 +1,6 @@
 //! Recorded files that were measured before the last change of what they measure.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -16,10 +17,14 @@ const MEASURED: &str = "benches/measured.toml";
 /// One entry of the table.
 #[derive(Deserialize)]
 struct MeasuredFiles {
-    /// Ends of the recorded files' paths.
+    /// Ends of the recorded files' paths, or folders (`/NAME/`).
     files: Vec<String>,
     /// Pathspecs of git: a commit that touches one makes the files stale.
+    #[serde(default)]
     sources: Vec<String>,
+    /// Of files that a machine measured which is not at hand: the commit that it measured. Every document that cites
+    /// them names it.
+    of: Option<String>,
 }
 
 fn subjects(text: &str) -> Result<Vec<MeasuredFiles>> {
@@ -32,24 +37,31 @@ fn subjects(text: &str) -> Result<Vec<MeasuredFiles>> {
 }
 
 fn subject<'a>(subjects: &'a [MeasuredFiles], path: &str) -> Option<&'a MeasuredFiles> {
-    subjects.iter().find(|subject| subject.files.iter().any(|file| path.ends_with(file.as_str())))
+    subjects.iter().find(|subject| {
+        subject.files.iter().any(|file| path.ends_with(file.as_str()) || file.ends_with('/') && path.contains(file))
+    })
 }
 
-/// Every file that a document cites is in the table.
+/// Every file that a document cites is in the table. A document names the commit of what cannot be measured anew.
 pub(crate) fn unlisted(tree: &Tree) -> Vec<TidyFinding> {
     let text = tree.file(MEASURED).map_or("", |file| file.text.as_str());
     let subjects = match subjects(text) {
         Ok(subjects) => subjects,
         Err(problem) => return vec![TidyFinding::new(MEASURED, format!("{problem:#}"))],
     };
-    let mut cited: Vec<String> = Vec::new();
+    let mut problems = BTreeSet::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
-        cited.extend(figures(&file.text).iter().map(|figure| figure.path(&file.path)));
+        for path in figures(&file.text).iter().map(|figure| figure.path(&file.path)) {
+            let Some(subject) = subject(&subjects, &path) else {
+                let is_recorded = tree.file(&path).is_some();
+                problems.extend(is_recorded.then(|| (MEASURED, format!("no entry says what {path} measures"))));
+                continue;
+            };
+            let commit = subject.of.as_ref().filter(|commit| !file.text.contains(*commit));
+            problems.extend(commit.map(|commit| (&*file.path, format!("{path} was measured on {commit}: say so"))));
+        }
     }
-    cited.sort();
-    cited.dedup();
-    cited.retain(|path| tree.file(path).is_some() && subject(&subjects, path).is_none());
-    cited.iter().map(|path| TidyFinding::new(MEASURED, format!("no entry says what {path} measures"))).collect()
+    problems.into_iter().map(|(path, problem)| TidyFinding::new(path, problem)).collect()
 }
 
 /// Returns a line for each recorded file with a stale row: its path, and why.
@@ -58,7 +70,9 @@ pub(crate) fn list(root: &Path) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for path in paths(root)? {
         let is_recorded = path.starts_with("benches/") || path.starts_with("examples/");
-        let Some(subject) = subject(&subjects, &path).filter(|_| is_recorded) else { continue };
+        let Some(subject) = subject(&subjects, &path).filter(|subject| is_recorded && subject.of.is_none()) else {
+            continue;
+        };
         let table = CsvTable::parse(&std::fs::read_to_string(root.join(&path))?);
         let mut commits: Vec<&str> = table.rows.iter().map(|row| table.cell(row, "commit").unwrap_or("")).collect();
         commits.sort_unstable();
@@ -113,6 +127,17 @@ mod tests {
         assert_finds(unlisted, &tree, "no entry says what benches/runs/new.csv measures");
         add_file(&mut tree, MEASURED, "[new]\nfiles = [\"runs/new.csv\"]\nsources = [\"crates/a\"]\n");
         assert!(unlisted(&tree).is_empty());
+    }
+
+    #[test]
+    fn a_document_names_the_commit_of_what_cannot_be_measured_anew() {
+        let mut tree = fake::tree();
+        add_file(&mut tree, "benches/runs/gpu.csv", "rate\n1\n");
+        add_file(&mut tree, MEASURED, "[gpu]\nfiles = [\"runs/gpu.csv\"]\nof = \"97d9ece7\"\n");
+        add_file(&mut tree, "docs/gpu.md", "[1](../benches/runs/gpu.csv \"rate\"), on 97d9ece7");
+        assert!(unlisted(&tree).is_empty());
+        add_file(&mut tree, "docs/page.md", "[1](../benches/runs/gpu.csv \"rate\")");
+        assert_finds(unlisted, &tree, "benches/runs/gpu.csv was measured on 97d9ece7: say so");
     }
 
     #[test]
