@@ -8,8 +8,7 @@
 //! A number that looks measured (with the unit of a rate, a time or a ratio, or alone in a cell of a table) must be
 //! such a link in README.md and docs/. `<!-- no figures: WHY -->` exempts the lines up to the next empty one.
 //!
-//! The documents that compare forwards show every measured row of that comparison's CSV file in their tables, whoever
-//! is ahead.
+//! README's table of forwards shows every measured row of its CSV file, whoever is ahead.
 //!
 //! Where a row was disturbed, the paragraph says so, or the one before it or the note under the table. A table whose
 //! rows come from several machines names each, by its processor or by its number of cores.
@@ -48,9 +47,8 @@ pub(crate) fn run(root: &Path, args: &FigureArgs) -> Result<()> {
     Ok(())
 }
 
-/// Documents whose tables show all of a comparison of forwards, and the comparison.
-const WITH_FORWARDS: [[&str; 2]; 2] =
-    [["README.md", "benches/runs/forward_batches.csv"], ["docs/backends.md", "benches/runs/forward.csv"]];
+/// The comparison of forwards of which README's table shows all.
+const FORWARDS: &str = "benches/runs/forward.csv";
 
 /// Each figure is what its field says, to the last digit shown, and no forward is left out.
 pub(crate) fn check(tree: &Tree) -> Vec<TidyFinding> {
@@ -76,7 +74,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<TidyFinding> {
             }
         }
     }
-    findings.extend(WITH_FORWARDS.into_iter().filter_map(|[path, csv]| left_out(tree, path, csv)));
+    findings.extend(left_out(tree, "README.md", FORWARDS));
     findings
 }
 
@@ -331,11 +329,11 @@ mod tests {
     #[test]
     fn no_forward_is_left_out() {
         let row =
-            |of: &str, rate| format!("| {of} | [{rate}](benches/runs/forward_batches.csv \"rate where of={of}\") |\n");
+            |of: &str, rate| format!("| {of} | [{rate}](benches/runs/forward.csv \"rate where of={of}\") |\n");
         let with = |readme: &str| {
             let mut tree = fake::tree();
             let csv = "of,status,rate\nours,ok,1\nrival,ok,2\nabsent,n/a (no module),\n";
-            add_file(&mut tree, "benches/runs/forward_batches.csv", csv);
+            add_file(&mut tree, "benches/runs/forward.csv", csv);
             add_file(&mut tree, "README.md", readme);
             tree
         };
