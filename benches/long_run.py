@@ -1,10 +1,11 @@
 """A long job from tar shards, killed again and again: no image is lost, and what a million images cost.
 
-usage: long_run.py FOVEATE PHOTOS MODEL IMAGES SECONDS OUT.csv
+usage: long_run.py FOVEATE PHOTOS MODEL IMAGES SECONDS OUT.csv [OPTION…]
 
-`bench extrapolation` measures a sample of the photos. Then IMAGES files are written into shards of 1000, the photos in
-turn, each with a comment segment of its own, so that no two are the same bytes. `embed` runs twice: once as it is, and
-once with every fiftieth file cut, overwritten or no image, and SIGKILL every SECONDS, repeated until it ends by itself.
+`bench extrapolation` measures a sample of the photos. Then files are written into shards of 1000, the photos in turn,
+each with a comment segment of its own, so that no two are the same bytes and nothing is computed once for several.
+`embed` runs twice with the OPTIONs: on a fifth of IMAGES as it is, and on all with every fiftieth file cut, overwritten
+or no image, and SIGKILL every SECONDS, repeated until it ends by itself.
 
 It fails unless each file has exactly one outcome: a recorded failure if it is damaged, or else a vector with the bits
 of every other copy's. OUT.csv gets a row for each run: time from the first start to the last end, processor time of all
@@ -29,7 +30,7 @@ import pyarrow.parquet
 IN_A_SHARD = 1000
 DAMAGES = ("cut", "overwritten", "no image")
 COLUMNS = (
-    "host cores model images damaged kills wall_seconds cpu_seconds images_per_second core_hours_per_million vectors "
+    "host cores model options images damaged kills wall_seconds cpu_seconds images_per_second core_hours_per_million vectors "
     "failures lost rows_twice copies_that_differ predicted_images_per_second predicted_low predicted_high within date"
 ).split()
 
@@ -65,8 +66,8 @@ def write_shards(folder, photos, images, every):
     return bad
 
 
-def extrapolated(foveate, photos, model, out):
-    command = [foveate, "bench", "extrapolation", *photos, "--model", model, "--as-given", "-o", out]
+def extrapolated(foveate, photos, model, options, out):
+    command = [foveate, "bench", "extrapolation", *photos, "--model", model, *options, "--as-given", "-o", out]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     with open(out / "extrapolation.csv", newline="") as file:
         row = next(csv.DictReader(file))
@@ -113,37 +114,38 @@ def processor():
     return names[0] if names else platform.machine()
 
 
-def run(foveate, photos, model, images, every, between_kills):
+def run(foveate, photos, model, options, images, every, between_kills):
     """The row of a run, without the prediction."""
     with tempfile.TemporaryDirectory() as temporary:
         shards, output = (pathlib.Path(temporary) / name for name in ("shards", "out"))
         shards.mkdir()
         bad = write_shards(shards, photos, images, every)
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        kills = embed([foveate, "embed", *sorted(shards.iterdir()), "--model", model, "-o", output], between_kills)
+        command = [foveate, "embed", *sorted(shards.iterdir()), "--model", model, *options, "-o", output]
+        kills = embed(command, between_kills)
         wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
         checked = outcomes(output, len(photos), images, bad)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
-        "host": processor(), "cores": os.cpu_count(), "model": pathlib.Path(model).name, "images": images,
-        "damaged": len(bad), "kills": kills, "wall_seconds": f"{wall:.1f}", "cpu_seconds": f"{cpu:.1f}",
-        "images_per_second": f"{images / wall:.2f}",
+        "host": processor(), "cores": os.cpu_count(), "model": pathlib.Path(model).name, "options": " ".join(options),
+        "images": images, "damaged": len(bad), "kills": kills, "wall_seconds": f"{wall:.1f}",
+        "cpu_seconds": f"{cpu:.1f}", "images_per_second": f"{images / wall:.2f}",
         "core_hours_per_million": f"{os.cpu_count() * 1e6 * wall / images / 3600:.2f}", **checked,
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def main(foveate, photos, model, images, seconds, out):
+def main(foveate, photos, model, images, seconds, out, *options):
     files = sorted(map(pathlib.Path, glob.glob(photos)))
     contents = [path.read_bytes() for path in files]
     with tempfile.TemporaryDirectory() as temporary:
-        middle, low, high = extrapolated(foveate, files, model, pathlib.Path(temporary))
+        middle, low, high = extrapolated(foveate, files, model, options, pathlib.Path(temporary))
     with open(out, "a", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if not file.tell():
             writer.writeheader()
-        for every, between_kills in ((None, None), (50, float(seconds))):
-            row = run(foveate, contents, model, int(images), every, between_kills)
+        for count, every, between_kills in ((int(images) // 5, None, None), (int(images), 50, float(seconds))):
+            row = run(foveate, contents, model, options, count, every, between_kills)
             row |= {"predicted_images_per_second": middle, "predicted_low": low, "predicted_high": high}
             row["within"] = "yes" if low <= float(row["images_per_second"]) <= high else "no"
             writer.writerow(row)

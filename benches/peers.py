@@ -19,6 +19,7 @@ import functools
 import glob
 import importlib.metadata
 import io
+import math
 import multiprocessing
 import os
 import pathlib
@@ -185,6 +186,8 @@ RENAMED = {
     "attention.v_proj": "attention.attention.value",
     "attention.o_proj": "attention.output.dense",
 }
+# Of DINOv2 and DINOv3. The latter's pixels are floats, which graphs take normalized.
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 HIDDEN_HEADS_LAYERS = {"small": (384, 6, 12), "base": (768, 12, 12), "large": (1024, 16, 24)}
 
 
@@ -245,7 +248,7 @@ def pytorch(folder, dtype, threads, _):
     import transformers
 
     torch.set_num_threads(threads)
-    name, mean, std = (folder / "model.txt").read_text(), [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    name, mean, std = (folder / "model.txt").read_text(), MEAN, STD
     if name.startswith("seeded:"):
         model = seeded_model(name.removeprefix("seeded:"))
     else:
@@ -352,7 +355,12 @@ def encoder(name, case):
     """Loading a batch, its forward, and its vectors."""
     threads, *shape = map(int, case.split(","))
     folder, dtype = pathlib.Path(sys.argv[2]), name.partition(":")[2]
-    load = lambda data: numpy.frombuffer(bytearray(data), numpy.uint8).reshape(*shape, 3)
+
+    def load(data):
+        is_float = len(data) > 3 * math.prod(shape)
+        pixels = numpy.frombuffer(bytearray(data), numpy.float32 if is_float else numpy.uint8).reshape(*shape, 3)
+        return numpy.float32((pixels / 255 - MEAN) / STD) if is_float else pixels
+
     forward = ENCODERS[name](folder, dtype, threads, load((folder / "0").read_bytes()))
     return load, forward, lambda vectors: numpy.ascontiguousarray(vectors, numpy.float32)
 

@@ -328,8 +328,7 @@ mod tests {
 
     #[test]
     fn no_forward_is_left_out() {
-        let row =
-            |of: &str, rate| format!("| {of} | [{rate}](benches/runs/forward.csv \"rate where of={of}\") |\n");
+        let row = |of: &str, rate| format!("| {of} | [{rate}](benches/runs/forward.csv \"rate where of={of}\") |\n");
         let with = |readme: &str| {
             let mut tree = fake::tree();
             let csv = "of,status,rate\nours,ok,1\nrival,ok,2\nabsent,n/a (no module),\n";

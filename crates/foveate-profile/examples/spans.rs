@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p foveate-profile --example spans > spans.csv`
 
+#![allow(clippy::print_stdout)]
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -33,11 +35,6 @@ fn main() {
     println!("spans,rounds,case,ns_median,ns_min,ns_max");
     for (case, mut rounds) in cases {
         rounds.sort_by(f64::total_cmp);
-        println!(
-            "{SPANS},{ROUNDS},\"{case}\",{:.2},{:.2},{:.2}",
-            rounds[ROUNDS / 2],
-            rounds[0],
-            rounds[ROUNDS - 1]
-        );
+        println!("{SPANS},{ROUNDS},\"{case}\",{:.2},{:.2},{:.2}", rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]);
     }
 }
