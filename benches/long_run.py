@@ -30,8 +30,8 @@ import pyarrow.parquet
 IN_A_SHARD = 1000
 DAMAGES = ("cut", "overwritten", "no image")
 COLUMNS = (
-    "host cores model options images damaged kills wall_seconds cpu_seconds images_per_second core_hours_per_million vectors "
-    "failures lost rows_twice copies_that_differ predicted_images_per_second predicted_low predicted_high within date"
+    "host cores model options images damaged kills wall_seconds cpu_seconds images_per_second core_hours_per_million "
+    "vectors failures lost rows_twice copies_that_differ predicted_images_per_second predicted_low predicted_high within date"
 ).split()
 
 

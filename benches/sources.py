@@ -5,8 +5,9 @@ usage: sources.py FOVEATE PHOTOS OUT.csv
 
 The photos (a pattern of JPEG files) are repeated under other names, and made thumbnails of 256 px. Everybody reads,
 decodes exactly, resizes to a shorter side of 256 px and crops 224 x 224 pixels, with a worker for each core: foveate
-with its forward replaced by one that costs nothing (`foveate profile`, mode `threaded`), the others as `peers.py read`
-says. foveate is measured before and after each of the others, and its row is of both. Everything lies in the page cache.
+with a stand-in for the forward that takes a microsecond per image (`foveate profile`, mode `threaded`), the others as
+`peers.py read` says. foveate is measured before and after each of the others, and its row is of both. Everything lies
+in the page cache. There is a tar for each worker, because WebDataset needs one.
 """
 
 import csv
@@ -26,7 +27,7 @@ import pyarrow.parquet
 from PIL import Image
 
 PEERS = pathlib.Path(__file__).parent / "peers.py"
-WORKERS = str(len(os.sched_getaffinity(0)))
+WORKERS = len(os.sched_getaffinity(0))
 MOST = {"photos": 800, "thumbnails": 1600}
 
 
@@ -43,20 +44,23 @@ def inputs(folder, photos):
     plain.mkdir(parents=True)
     for name, photo in photos.items():
         (plain / name).write_bytes(photo)
+    names = list(photos)
     for end, mode in (("tar", "w"), ("tar.gz", "w:gz")):
-        with tarfile.open(folder / f"photos.{end}", mode) as tar:
-            for name in photos:
-                tar.add(plain / name, name)
+        for at in range(WORKERS):
+            with tarfile.open(folder / f"photos-{at}.{end}", mode) as tar:
+                for name in names[at::WORKERS]:
+                    tar.add(plain / name, name)
     with zipfile.ZipFile(folder / "photos.zip", "w") as archive:
         for name in photos:
             archive.write(plain / name, name)
-    table = pyarrow.table({"id": list(photos), "image": list(photos.values())})
+    table = pyarrow.table({"image": [{"bytes": photo, "path": name} for name, photo in photos.items()]})
     pyarrow.parquet.write_table(table, folder / "photos.parquet", row_group_size=100, compression="none")
-    return {"folder": plain, **{end: folder / f"photos.{end}" for end in ("tar", "tar.gz", "zip", "parquet")}}
+    return {"folder": plain, **{end: folder / f"photos-*.{end}" for end in ("tar", "tar.gz")},
+            **{end: folder / f"photos.{end}" for end in ("zip", "parquet")}}
 
 
 def foveate(program, source, images, out):
-    command = [program, "profile", source, "--as-given", "--stand-in", "0", "--model", "seeded:dinov2-small", "-q"]
+    command = [program, "profile", source, "--as-given", "--stand-in", "0+0.001*n", "--model", "seeded:dinov2-small", "-q"]
     subprocess.run(list(map(str, [*command, "--images", images, "-o", out])), check=True, stdout=subprocess.DEVNULL)
     with open(out / "profile.csv", newline="") as file:
         row = next(row for row in csv.DictReader(file) if row["mode"] == "threaded")

@@ -22,8 +22,8 @@ struct MeasuredFiles {
     /// Pathspecs of git: a commit that touches one makes the files stale.
     #[serde(default)]
     sources: Vec<String>,
-    /// Of files that a machine measured which is not at hand: the commit that it measured. Every document that cites
-    /// them names it.
+    /// In place of sources, of files that a machine measured which is not at hand: the commit that was measured, or
+    /// that recorded them if the run did not say. Every document that cites them names it.
     of: Option<String>,
 }
 
@@ -31,7 +31,9 @@ fn subjects(text: &str) -> Result<Vec<MeasuredFiles>> {
     let table: toml::Table = text.parse().context(MEASURED)?;
     let mut subjects = Vec::new();
     for (name, entry) in table {
-        subjects.push(entry.try_into().with_context(|| format!("{MEASURED}: {name}"))?);
+        let subject: MeasuredFiles = entry.try_into().with_context(|| format!("{MEASURED}: {name}"))?;
+        ensure!(subject.sources.is_empty() == subject.of.is_some(), "{MEASURED}: {name}: either `sources` or `of`");
+        subjects.push(subject);
     }
     Ok(subjects)
 }
@@ -138,6 +140,7 @@ mod tests {
         assert!(unlisted(&tree).is_empty());
         add_file(&mut tree, "docs/page.md", "[1](../benches/runs/gpu.csv \"rate\")");
         assert_finds(unlisted, &tree, "benches/runs/gpu.csv was measured on 97d9ece7: say so");
+        assert!(subjects("[gpu]\nfiles = [\"gpu.csv\"]\n").is_err());
     }
 
     #[test]
